@@ -1,0 +1,124 @@
+//! Joins envelope and fact: what the log's bytes say.
+
+use crate::envelope::Envelope;
+use crate::position::Position;
+use crate::subject::{Aggregate, Noun};
+use crate::{account, conversation, setting, workload};
+
+/// Stored bytes that are not an event.
+#[derive(Debug, thiserror::Error)]
+pub enum DecodeError {
+    /// Not the MessagePack that was expected.
+    #[error("the bytes are not a valid event")]
+    Format(#[from] rmp_serde::decode::Error),
+    /// More bytes than one envelope.
+    #[error("bytes follow the envelope")]
+    TrailingBytes,
+    /// The subject is not one of the log's.
+    #[error("the subject is not an event subject")]
+    Subject(#[from] crate::id::ParseError),
+    /// A fact of another noun than the subject's.
+    #[error("an event of type {kind} on a subject of noun {noun}")]
+    Misplaced {
+        /// The stored type.
+        kind: String,
+        /// The subject's noun.
+        noun: Noun,
+    },
+}
+
+/// A fact that cannot be stored.
+#[derive(Debug, thiserror::Error)]
+#[error("the event cannot be encoded")]
+pub struct EncodeError(#[from] rmp_serde::encode::Error);
+
+/// What an event states.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Fact {
+    /// Of an account.
+    Account(account::Event),
+    /// Of a conversation.
+    Conversation(conversation::Event),
+    /// Of a setting.
+    Setting(setting::Event),
+    /// Of a workload.
+    Workload(workload::Event),
+    /// A type or schema version that this build does not know; carried undecoded in the envelope.
+    Unknown,
+}
+
+impl Fact {
+    /// Reads the fact of an envelope that stands on a subject of `noun`.
+    pub fn decode(noun: Noun, envelope: &Envelope) -> Result<Self, DecodeError> {
+        let (kind, version, data) = (envelope.kind.as_str(), envelope.schema_version, envelope.data.as_slice());
+        if kind.split_once('.').is_none_or(|(prefix, _)| prefix != noun.as_str()) {
+            return Err(DecodeError::Misplaced { kind: kind.to_owned(), noun });
+        }
+        let fact = match noun {
+            Noun::Account => account::Event::decode(kind, version, data)?.map(Self::Account),
+            Noun::Conversation => conversation::Event::decode(kind, version, data)?.map(Self::Conversation),
+            Noun::Setting => setting::Event::decode(kind, version, data)?.map(Self::Setting),
+            Noun::Workload => workload::Event::decode(kind, version, data)?.map(Self::Workload),
+        };
+        Ok(fact.unwrap_or(Self::Unknown))
+    }
+
+    /// The fact as it is stored: type name, schema version, bytes. `None` for a fact that this build does not know.
+    pub fn encode(&self) -> Result<Option<(&'static str, u16, Vec<u8>)>, EncodeError> {
+        Ok(match self {
+            Self::Account(event) => Some((event.type_name(), event.schema_version(), event.encode()?)),
+            Self::Conversation(event) => Some((event.type_name(), event.schema_version(), event.encode()?)),
+            Self::Setting(event) => Some((event.type_name(), event.schema_version(), event.encode()?)),
+            Self::Workload(event) => Some((event.type_name(), event.schema_version(), event.encode()?)),
+            Self::Unknown => None,
+        })
+    }
+
+    /// Calls `visit` for each personal text.
+    pub fn visit_texts(&mut self, visit: &mut dyn FnMut(&mut crate::Text)) {
+        match self {
+            Self::Account(event) => event.visit_texts(visit),
+            Self::Conversation(event) => event.visit_texts(visit),
+            Self::Setting(event) => event.visit_texts(visit),
+            Self::Workload(event) => event.visit_texts(visit),
+            Self::Unknown => {}
+        }
+    }
+
+    /// Every stored type name with its schema version, over all nouns.
+    pub fn types() -> impl Iterator<Item = (&'static str, u16)> {
+        [account::Event::TYPES, conversation::Event::TYPES, setting::Event::TYPES, workload::Event::TYPES].into_iter().flatten().copied()
+    }
+}
+
+macro_rules! from {
+    ($($noun:ident = $module:ident),+) => { $(
+        impl From<$module::Event> for Fact {
+            fn from(event: $module::Event) -> Self { Self::$noun(event) }
+        }
+    )+ };
+}
+from!(Account = account, Conversation = conversation, Setting = setting, Workload = workload);
+
+/// An event as read from the log.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Recorded {
+    /// Where it stands.
+    pub position: Position,
+    /// What it is about.
+    pub aggregate: Aggregate,
+    /// Who, when, why, and the chain.
+    pub envelope: Envelope,
+    /// What it states.
+    pub fact: Fact,
+}
+
+impl Recorded {
+    /// Reads a message of the log. The texts are still sealed.
+    pub fn decode(sequence: u64, subject: &str, payload: &[u8]) -> Result<Self, DecodeError> {
+        let (partition, aggregate) = Aggregate::parse(subject)?;
+        let envelope = Envelope::decode(payload)?;
+        let fact = Fact::decode(aggregate.noun, &envelope)?;
+        Ok(Self { position: Position::new(partition, sequence), aggregate, envelope, fact })
+    }
+}

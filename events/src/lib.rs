@@ -1,0 +1,25 @@
+//! The contract: everything that can have happened. No logic, no I/O.
+//!
+//! An event on the log is an [`envelope::Envelope`] (positional MessagePack, append-only) whose `data` is one
+//! plain struct of a noun's module, encoded with field names. [`codec`] joins the two.
+
+pub mod account;
+pub mod codec;
+pub mod conversation;
+pub mod envelope;
+pub mod facts;
+pub mod id;
+pub mod position;
+pub mod setting;
+pub mod subject;
+pub mod text;
+pub mod time;
+pub mod workload;
+
+pub use codec::{DecodeError, EncodeError, Fact, Recorded};
+pub use envelope::Envelope;
+pub use id::{AccountId, CommandId, ConversationId, EventId, KeyId, PrincipalId, TurnId, WorkloadId};
+pub use position::Position;
+pub use subject::{Aggregate, Noun};
+pub use text::{Sealed, Text};
+pub use time::Micros;

@@ -1,0 +1,16 @@
+//! The law: pure rules that decide which fact a command states. No tokio, no clock, no randomness, no sockets.
+
+pub mod account;
+pub mod context;
+pub mod conversation;
+pub mod decider;
+#[cfg(test)]
+mod given;
+pub mod kind;
+pub mod rejection;
+pub mod setting;
+pub mod workload;
+
+pub use context::{Context, Source};
+pub use decider::Decider;
+pub use rejection::{Code, Rejection};

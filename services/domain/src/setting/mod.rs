@@ -1,0 +1,62 @@
+//! The law of switches.
+
+mod switch;
+
+use crate::{Context, Decider, Rejection};
+use serde::{Deserialize, Serialize};
+use signalbox_events::setting::{Event, InferenceSwitched};
+use signalbox_events::{Fact, Noun};
+pub use switch::Switch;
+
+/// The switches of the platform or of one account.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct State {
+    /// `None`: never set. The platform then counts as off, an account as not overridden.
+    pub inference_enabled: Option<bool>,
+}
+
+/// Whether inference is served in an account: on for the platform and not taken away from the account.
+pub fn inference_enabled(platform: &State, account: &State) -> bool {
+    platform.inference_enabled.unwrap_or(false) && account.inference_enabled.unwrap_or(true)
+}
+
+/// What can be asked of a setting.
+#[derive(Debug, Clone)]
+pub enum Command {
+    /// See [`Switch`].
+    Switch(Switch),
+}
+
+impl From<Switch> for Command {
+    fn from(command: Switch) -> Self {
+        Self::Switch(command)
+    }
+}
+
+/// The law.
+pub struct Setting;
+
+impl Decider for Setting {
+    const NOUN: Noun = Noun::Setting;
+    const FOLD: u32 = 1;
+    const SEALED: bool = false;
+    type State = State;
+    type Command = Command;
+    type Event = Event;
+
+    fn event(fact: &Fact) -> Option<&Event> {
+        if let Fact::Setting(event) = fact { Some(event) } else { None }
+    }
+
+    fn evolve(state: &mut State, event: &Event) {
+        match event {
+            Event::InferenceSwitched(InferenceSwitched { enabled }) => state.inference_enabled = Some(*enabled),
+        }
+    }
+
+    fn decide(state: &State, command: &Command, _: &Context) -> Result<Option<Event>, Rejection> {
+        match command {
+            Command::Switch(command) => switch::decide(state, command),
+        }
+    }
+}
