@@ -1,11 +1,14 @@
 //! The law of switches.
 
+mod accept_gap;
 mod switch;
 
 use crate::{Context, Decider, Rejection};
+pub use accept_gap::AcceptGap;
 use serde::{Deserialize, Serialize};
-use signalbox_events::setting::{Event, InferenceSwitched};
+use signalbox_events::setting::{Event, GapAccepted, InferenceSwitched};
 use signalbox_events::{Fact, Noun};
+use std::collections::BTreeSet;
 pub use switch::Switch;
 
 /// The switches of the platform or of one account.
@@ -13,6 +16,8 @@ pub use switch::Switch;
 pub struct State {
     /// `None`: never set. The platform then counts as off, an account as not overridden.
     pub inference_enabled: Option<bool>,
+    /// Places of the log, as partition and first missing sequence, whose loss is known.
+    pub accepted_gaps: BTreeSet<(u16, u64)>,
 }
 
 /// Whether inference is served in an account: on for the platform and not taken away from the account.
@@ -25,11 +30,19 @@ pub fn inference_enabled(platform: &State, account: &State) -> bool {
 pub enum Command {
     /// See [`Switch`].
     Switch(Switch),
+    /// See [`AcceptGap`].
+    AcceptGap(AcceptGap),
 }
 
 impl From<Switch> for Command {
     fn from(command: Switch) -> Self {
         Self::Switch(command)
+    }
+}
+
+impl From<AcceptGap> for Command {
+    fn from(command: AcceptGap) -> Self {
+        Self::AcceptGap(command)
     }
 }
 
@@ -51,12 +64,16 @@ impl Decider for Setting {
     fn evolve(state: &mut State, event: &Event) {
         match event {
             Event::InferenceSwitched(InferenceSwitched { enabled }) => state.inference_enabled = Some(*enabled),
+            Event::GapAccepted(GapAccepted { partition, sequence, .. }) => {
+                state.accepted_gaps.insert((*partition, *sequence));
+            }
         }
     }
 
     fn decide(state: &State, command: &Command, _: &Context) -> Result<Option<Event>, Rejection> {
         match command {
             Command::Switch(command) => switch::decide(state, command),
+            Command::AcceptGap(command) => accept_gap::decide(state, command),
         }
     }
 }

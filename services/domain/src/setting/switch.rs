@@ -32,7 +32,8 @@ mod tests {
 
     #[test]
     fn an_account_can_only_take_away() {
-        let (unset, on, off) = (State::default(), State { inference_enabled: Some(true) }, State { inference_enabled: Some(false) });
+        let with = |inference_enabled| State { inference_enabled, ..State::default() };
+        let (unset, on, off) = (with(None), with(Some(true)), with(Some(false)));
         let table = [(&unset, &unset, false), (&unset, &on, false), (&off, &on, false), (&on, &unset, true), (&on, &on, true), (&on, &off, false)];
         for (platform, account, expected) in table {
             assert_eq!(inference_enabled(platform, account), expected, "{platform:?} {account:?}");

@@ -1,0 +1,211 @@
+//! A real nats-server on loopback: JetStream on disk, every write synced, encrypted, three users with what they need.
+
+use crate::folder::{Secrets, write_private};
+use crate::process::{Spec, free_port, lives};
+use crate::supervise::Supervised;
+use crate::{Error, provision};
+use nix::sys::signal::Signal;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// The oldest server that keeps the log's promises.
+const FLOOR: [u32; 3] = [2, 14, 3];
+/// The user that appends.
+pub const USER: &str = "signalbox";
+/// The user that only reads the log.
+pub const AUDITOR: &str = "auditor";
+/// The system user that only asks for server settings.
+pub const GATE: &str = "gate";
+
+/// How a server is set up.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The program.
+    pub program: PathBuf,
+    /// Its folder.
+    pub folder: PathBuf,
+    /// The file for its output.
+    pub log: PathBuf,
+    /// Its port on loopback; `None`: a free one.
+    pub port: Option<u16>,
+    /// `always`, or a duration for benches and for tests of the gate.
+    pub sync_interval: String,
+    /// Its cluster: a name and the routes to all members, its own included. `None`: it stands alone.
+    pub cluster: Option<Cluster>,
+    /// Largest size of all streams on disk, in bytes.
+    pub max_file: Option<u64>,
+}
+
+/// Membership of a cluster.
+#[derive(Debug, Clone)]
+pub struct Cluster {
+    /// This server's name.
+    pub server: String,
+    /// This server's port for routes.
+    pub port: u16,
+    /// Ports for routes of all members.
+    pub members: Vec<u16>,
+}
+
+impl Options {
+    /// The embedded default.
+    pub fn new(program: PathBuf, folder: PathBuf, log: PathBuf) -> Self {
+        Self { program, folder, log, port: None, sync_interval: "always".to_owned(), cluster: None, max_file: None }
+    }
+}
+
+/// A running server.
+pub struct Server {
+    supervised: Supervised,
+    port: u16,
+    folder: PathBuf,
+}
+
+/// Finds a server that is new enough, on PATH or through the cache.
+pub async fn program(cache: &Path, say: &(dyn Fn(&str) + Send + Sync)) -> Result<PathBuf, Error> {
+    if let Some(found) = provision::find_server("nats-server") {
+        let line = provision::version_line(&found).await.unwrap_or_default();
+        if provision::version_of(&line).is_some_and(|version| version.as_slice() >= FLOOR.as_slice()) {
+            return Ok(found);
+        }
+        say(&format!("  {} is older than 2.14.3 and is not used", found.display()));
+    }
+    let home = provision::package(cache, &provision::NATS, say).await?;
+    Ok(home.join(provision::NATS.proof))
+}
+
+impl Server {
+    /// Starts a server and waits until it answers.
+    pub async fn start(options: Options, secrets: &Secrets) -> Result<Self, Error> {
+        let folder = options.folder.clone();
+        fs::create_dir_all(folder.join("jetstream")).map_err(Error::io(format!("cannot make {}", folder.display())))?;
+        wait_for_predecessor(&folder).await?;
+        let port = match options.port {
+            Some(port) => port,
+            None => free_port()?,
+        };
+        let file = folder.join("nats.conf");
+        write_private(&file, configuration(&options, secrets, port).as_bytes())?;
+        let spec = Spec {
+            program: options.program,
+            arguments: vec!["--config".into(), file.into()],
+            environment: BTreeMap::from([("JETSTREAM_KEY".to_owned(), secrets.jetstream.clone())]),
+            folder: folder.clone(),
+            log: options.log.clone(),
+            user: None,
+            // Every write is synced, so there is nothing to gain from a slower end.
+            death: Signal::SIGKILL,
+        };
+        // SIGTERM: it closes its files and ends.
+        let supervised = Supervised::start("nats-server", spec, Signal::SIGTERM, Duration::from_secs(10)).await?;
+        fs::write(folder.join("supervised.pid"), supervised.id().to_string()).map_err(Error::io("cannot write the pid file"))?;
+        let server = Self { supervised, port, folder };
+        server.ready(&options.log).await?;
+        Ok(server)
+    }
+
+    async fn ready(&self, log: &Path) -> Result<(), Error> {
+        let until = Instant::now() + Duration::from_secs(30);
+        while Instant::now() < until {
+            // The greeting comes once the server takes clients, which is after JetStream has recovered.
+            if tokio::net::TcpStream::connect(("127.0.0.1", self.port)).await.is_ok() {
+                return Ok(());
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        let lines = crate::process::tail(log, 5).join("\n  ");
+        Err(Error::Advice(format!("nats-server did not start; the end of {}:\n  {lines}", log.display())))
+    }
+
+    /// Its address.
+    pub fn url(&self) -> String {
+        format!("nats://127.0.0.1:{}", self.port)
+    }
+
+    /// Its port on loopback.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Its process id.
+    pub fn id(&self) -> u32 {
+        self.supervised.id()
+    }
+
+    /// Its folder.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Ends it and waits for the end.
+    pub async fn stop(self) {
+        self.supervised.stop().await;
+    }
+}
+
+/// After a kill of ours the old server may need a moment to go; two servers on one store would destroy it.
+async fn wait_for_predecessor(folder: &Path) -> Result<(), Error> {
+    let Ok(Ok(id)) = fs::read_to_string(folder.join("supervised.pid")).map(|text| text.trim().parse::<i32>()) else { return Ok(()) };
+    let mark = folder.join("nats.conf").display().to_string();
+    for _ in 0..200 {
+        if !lives(id, &mark) {
+            return Ok(());
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    Err(Error::Advice(format!("a nats-server (process {id}) still runs on {}; end it first", folder.display())))
+}
+
+fn configuration(options: &Options, secrets: &Secrets, port: u16) -> String {
+    let Options { folder, sync_interval, .. } = options;
+    let store = folder.join("jetstream");
+    let store = store.display();
+    let (name, cluster) = match &options.cluster {
+        None => ("signalbox".to_owned(), String::new()),
+        Some(cluster) => {
+            let routes: Vec<_> = cluster.members.iter().map(|member| format!("\"nats-route://127.0.0.1:{member}\"")).collect();
+            let block = format!("cluster {{ name: signalbox, listen: \"127.0.0.1:{}\", routes: [{}] }}\n", cluster.port, routes.join(", "));
+            (cluster.server.clone(), block)
+        }
+    };
+    let most = options.max_file.map(|bytes| format!("  max_file_store: {bytes}\n")).unwrap_or_default();
+    format!(
+        r#"# Written at each start; changes are lost.
+server_name: "{name}"
+listen: "127.0.0.1:{port}"
+max_payload: 1MB
+{cluster}jetstream {{
+  store_dir: "{store}"
+  sync_interval: {sync_interval}
+  cipher: chacha
+  key: $JETSTREAM_KEY
+{most}}}
+accounts {{
+  SIGNALBOX {{
+    jetstream: enabled
+    users: [
+      {{ user: {USER}, password: "{signalbox}" }}
+      {{ user: {AUDITOR}, password: "{auditor}", permissions: {{
+          publish: {{ allow: ["$JS.API.INFO", "$JS.API.STREAM.INFO.*", "$JS.API.DIRECT.GET.*", "$JS.API.DIRECT.GET.*.>", "$JS.API.STREAM.MSG.GET.*"] }}
+          subscribe: {{ allow: ["_INBOX_{AUDITOR}.>", "evt.>"] }}
+      }} }}
+    ]
+  }}
+  SYS {{
+    users: [
+      {{ user: {GATE}, password: "{gate}", permissions: {{
+          publish: {{ allow: ["$SYS.REQ.SERVER.PING.VARZ"] }}
+          subscribe: {{ allow: ["_INBOX_{GATE}.>"] }}
+      }} }}
+    ]
+  }}
+}}
+system_account: SYS
+"#,
+        signalbox = secrets.nats,
+        auditor = secrets.nats_auditor,
+        gate = secrets.nats_gate,
+    )
+}
