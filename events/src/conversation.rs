@@ -93,6 +93,10 @@ pub struct TurnSubmitted {
     pub title: Option<Text>,
     /// What becomes of it when its client leaves.
     pub on_disconnect: OnDisconnect,
+    /// Who claimed it and is about to call the model.
+    pub executor: String,
+    /// The subject on which its deltas will appear.
+    pub stream: String,
 }
 
 /// The model is called. Stated before the first byte goes out.

@@ -182,6 +182,8 @@ impl Spec {
 pub struct Deployed {
     /// The name that people see.
     pub name: String,
+    /// The unique name by which routers and object stores know it; also the model's name in requests.
+    pub object_name: String,
     /// What is wanted.
     pub spec: Spec,
     /// Whose it is.
@@ -244,8 +246,8 @@ pub struct Observed {
     pub ready: u32,
     /// Where it runs.
     pub nodes: Vec<String>,
-    /// Where it can be called, while it can.
-    pub endpoint: Option<String>,
+    /// Base URLs at which it can be called, up to and including `/v1`; one a ready replica.
+    pub endpoints: Vec<String>,
     /// The exit code of a process that ended.
     pub exit_code: Option<i32>,
     /// The last lines that a process wrote before it ended badly; at most 80.

@@ -78,8 +78,9 @@ impl Folder {
 
 fn secrets(path: &Path, random: &mut dyn FnMut() -> [u8; 32]) -> Result<Secrets, Error> {
     match fs::read(path) {
-        Ok(bytes) => serde_json::from_slice(&bytes)
-            .map_err(|error| Error::Advice(format!("{} cannot be read ({error}); restore it from a backup: the texts cannot be read without it", path.display()))),
+        Ok(bytes) => serde_json::from_slice(&bytes).map_err(|error| {
+            Error::Advice(format!("{} cannot be read ({error}); restore it from a backup: the texts cannot be read without it", path.display()))
+        }),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             let mut fresh = || hex::encode(random());
             let secrets = Secrets {

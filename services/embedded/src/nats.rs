@@ -16,6 +16,8 @@ const FLOOR: [u32; 3] = [2, 14, 3];
 pub const USER: &str = "signalbox";
 /// The user that only reads the log.
 pub const AUDITOR: &str = "auditor";
+/// The prefix under which the reading user reaches JetStream's API.
+pub const AUDIT_API: &str = "audit";
 /// The system user that only asks for server settings.
 pub const GATE: &str = "gate";
 
@@ -91,12 +93,13 @@ impl Server {
         let spec = Spec {
             program: options.program,
             arguments: vec!["--config".into(), file.into()],
-            environment: BTreeMap::from([("JETSTREAM_KEY".to_owned(), secrets.jetstream.clone())]),
+            environment: BTreeMap::from([("JETSTREAM_KEY".to_owned(), jetstream_key(secrets))]),
             folder: folder.clone(),
             log: options.log.clone(),
             user: None,
             // Every write is synced, so there is nothing to gain from a slower end.
             death: Signal::SIGKILL,
+            memory: None,
         };
         // SIGTERM: it closes its files and ends.
         let supervised = Supervised::start("nats-server", spec, Signal::SIGTERM, Duration::from_secs(10)).await?;
@@ -158,6 +161,12 @@ async fn wait_for_predecessor(folder: &Path) -> Result<(), Error> {
     Err(Error::Advice(format!("a nats-server (process {id}) still runs on {}; end it first", folder.display())))
 }
 
+/// The key of JetStream's encryption. Environment values are parsed as configuration, so it begins with a letter; an
+/// empty one would silently mean no encryption.
+fn jetstream_key(secrets: &Secrets) -> String {
+    format!("k{}", secrets.jetstream)
+}
+
 fn configuration(options: &Options, secrets: &Secrets, port: u16) -> String {
     let Options { folder, sync_interval, .. } = options;
     let store = folder.join("jetstream");
@@ -185,18 +194,29 @@ max_payload: 1MB
 accounts {{
   SIGNALBOX {{
     jetstream: enabled
+    users: [ {{ user: {USER}, password: "{signalbox}" }} ]
+    exports: [
+      {{ service: "$JS.API.STREAM.INFO.*", accounts: [AUDIT] }}
+      {{ service: "$JS.API.DIRECT.GET.*", accounts: [AUDIT], response_type: stream }}
+    ]
+  }}
+  # An account of its own: within one account the reply subject of a mere read can make the server write anywhere.
+  AUDIT {{
+    imports: [
+      {{ service: {{ account: SIGNALBOX, subject: "$JS.API.STREAM.INFO.*" }}, to: "{AUDIT_API}.STREAM.INFO.*" }}
+      {{ service: {{ account: SIGNALBOX, subject: "$JS.API.DIRECT.GET.*" }}, to: "{AUDIT_API}.DIRECT.GET.*" }}
+    ]
     users: [
-      {{ user: {USER}, password: "{signalbox}" }}
       {{ user: {AUDITOR}, password: "{auditor}", permissions: {{
-          publish: {{ allow: ["$JS.API.INFO", "$JS.API.STREAM.INFO.*", "$JS.API.DIRECT.GET.*", "$JS.API.DIRECT.GET.*.>", "$JS.API.STREAM.MSG.GET.*"] }}
-          subscribe: {{ allow: ["_INBOX_{AUDITOR}.>", "evt.>"] }}
+          publish: {{ allow: ["{AUDIT_API}.STREAM.INFO.*", "{AUDIT_API}.DIRECT.GET.*"] }}
+          subscribe: {{ allow: ["_INBOX_{AUDITOR}.>"] }}
       }} }}
     ]
   }}
   SYS {{
     users: [
       {{ user: {GATE}, password: "{gate}", permissions: {{
-          publish: {{ allow: ["$SYS.REQ.SERVER.PING.VARZ"] }}
+          publish: {{ allow: ["$SYS.REQ.SERVER.PING.VARZ", "$SYS.REQ.SERVER.PING.HEALTHZ"] }}
           subscribe: {{ allow: ["_INBOX_{GATE}.>"] }}
       }} }}
     ]

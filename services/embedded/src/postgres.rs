@@ -41,7 +41,9 @@ pub async fn programs(cache: &Path, say: &(dyn Fn(&str) + Send + Sync)) -> Resul
     let folder = home.join(provision::POSTGRES.programs);
     if geteuid().is_root() && !reachable(&folder) {
         let cache = cache.display();
-        return Err(Error::Advice(format!("PostgreSQL refuses to run as root, and other users cannot enter {cache}; name another folder with --cache DIR")));
+        return Err(Error::Advice(format!(
+            "PostgreSQL refuses to run as root, and other users cannot enter {cache}; name another folder with --cache DIR"
+        )));
     }
     Ok(folder)
 }
@@ -68,7 +70,8 @@ fn user() -> Result<Option<(u32, u32)>, Error> {
         return Ok(None);
     }
     let found = ["postgres", "nobody"].into_iter().find_map(|name| User::from_name(name).ok().flatten());
-    let found = found.ok_or_else(|| Error::Advice("PostgreSQL refuses to run as root and there is neither a user `postgres` nor `nobody`".to_owned()))?;
+    let found =
+        found.ok_or_else(|| Error::Advice("PostgreSQL refuses to run as root and there is neither a user `postgres` nor `nobody`".to_owned()))?;
     Ok(Some((found.uid.as_raw(), found.gid.as_raw())))
 }
 
@@ -106,6 +109,7 @@ impl Server {
             user,
             // A fast shutdown: sessions end, files are whole.
             death: Signal::SIGINT,
+            memory: None,
         };
         let supervised = Supervised::start("postgres", spec, Signal::SIGINT, Duration::from_secs(20)).await?;
         let server = Self { supervised, port, password: secrets.postgres.clone() };
@@ -174,6 +178,7 @@ async fn initialise(programs: &Path, folder: &Path, log: &Path, secrets: &Secret
         log: log.to_owned(),
         user,
         death: Signal::SIGKILL,
+        memory: None,
     };
     let status = Process::start(&spec).await?.wait().await.map_err(Error::io("cannot run initdb"))?;
     let _ = fs::remove_file(&password);

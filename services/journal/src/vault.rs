@@ -205,7 +205,13 @@ pub(crate) async fn seal(
 }
 
 /// Unseals every text of `fact`.
-pub(crate) async fn unseal(journal: &dyn Journal, key: &AggregateKey, aggregate: &Aggregate, version: u64, fact: &mut Fact) -> Result<(), VaultError> {
+pub(crate) async fn unseal(
+    journal: &dyn Journal,
+    key: &AggregateKey,
+    aggregate: &Aggregate,
+    version: u64,
+    fact: &mut Fact,
+) -> Result<(), VaultError> {
     let mut objects = Vec::new();
     fact.visit_texts(&mut |text| {
         if let Text::Sealed(Sealed { object: Some(object), .. }) = text {

@@ -14,7 +14,7 @@ pub use delete::Delete;
 pub use end::{Cancel, Complete, Fail, Interrupt};
 pub use rename::Rename;
 use serde::{Deserialize, Serialize};
-use signalbox_events::conversation::{Event, TurnState};
+use signalbox_events::conversation::{Event, OnDisconnect, TurnState};
 use signalbox_events::{Fact, Noun, PrincipalId, TurnId, WorkloadId};
 pub use start::Start;
 use std::collections::BTreeMap;
@@ -51,10 +51,12 @@ pub struct Turn {
     pub digest: [u8; 32],
     /// Where it stands.
     pub state: TurnState,
-    /// Who calls the model, once that was stated.
-    pub executor: Option<String>,
-    /// Where its deltas appear, once the call was stated.
-    pub stream: Option<String>,
+    /// Who calls the model.
+    pub executor: String,
+    /// Where its deltas appear.
+    pub stream: String,
+    /// What becomes of it when its client leaves.
+    pub on_disconnect: OnDisconnect,
 }
 
 impl Existing {
@@ -138,7 +140,14 @@ fn evolve_existing(conversation: &mut Existing, event: &Event) {
     match event {
         Event::Started(_) => {}
         Event::TurnSubmitted(fact) => {
-            let turn = Turn { number: fact.number, digest: fact.digest, state: TurnState::Submitted, executor: None, stream: None };
+            let turn = Turn {
+                number: fact.number,
+                digest: fact.digest,
+                state: TurnState::Submitted,
+                executor: fact.executor.clone(),
+                stream: fact.stream.clone(),
+                on_disconnect: fact.on_disconnect,
+            };
             conversation.turns.insert(fact.turn, turn);
             conversation.keys.insert(fact.client_turn_id.clone(), fact.turn);
             conversation.titled |= fact.title.is_some();
@@ -146,8 +155,8 @@ fn evolve_existing(conversation: &mut Existing, event: &Event) {
         Event::TurnBegun(fact) => {
             if let Some(turn) = conversation.turns.get_mut(&fact.turn) {
                 turn.state = TurnState::Running;
-                turn.executor = Some(fact.executor.clone());
-                turn.stream = Some(fact.stream.clone());
+                turn.executor = fact.executor.clone();
+                turn.stream = fact.stream.clone();
             }
         }
         Event::TurnCompleted(fact) => ended(conversation, fact.turn, TurnState::Completed),
@@ -194,7 +203,7 @@ mod fixtures {
 
     use super::*;
     use crate::given::{Given, context, given};
-    use signalbox_events::conversation::{OnDisconnect, Started, TurnBegun, TurnSubmitted};
+    use signalbox_events::conversation::{Started, TurnBegun, TurnSubmitted};
     use uuid::Uuid;
 
     pub const TURN: TurnId = TurnId(Uuid::from_u128(10));
@@ -218,6 +227,8 @@ mod fixtures {
             parameters: "{}".to_owned(),
             title: "Hello".to_owned(),
             on_disconnect: OnDisconnect::Continue,
+            executor: "gateway-1".to_owned(),
+            stream: "stream.gateway.g1.t.1".to_owned(),
         }
     }
 
@@ -231,6 +242,8 @@ mod fixtures {
             parameters: "{}".into(),
             title: Some("Hello".into()),
             on_disconnect: OnDisconnect::Continue,
+            executor: "gateway-1".to_owned(),
+            stream: "stream.gateway.g1.t.1".to_owned(),
         }
     }
 

@@ -22,6 +22,10 @@ pub struct Submit {
     pub title: String,
     /// What becomes of it when its client leaves.
     pub on_disconnect: OnDisconnect,
+    /// Who will call the model, should it be stated.
+    pub executor: String,
+    /// Where its deltas will appear.
+    pub stream: String,
 }
 
 /// The bounds of a key that a caller chooses.
@@ -53,6 +57,8 @@ pub(super) fn decide(conversation: &Existing, command: &Submit, ctx: &Context) -
         parameters: command.parameters.clone().into(),
         title: (!conversation.titled).then(|| command.title.clone().into()),
         on_disconnect: command.on_disconnect,
+        executor: command.executor.clone(),
+        stream: command.stream.clone(),
     };
     Ok(Some(fact.into()))
 }

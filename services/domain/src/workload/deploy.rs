@@ -2,14 +2,16 @@
 
 use super::Existing;
 use crate::account::plain_name;
-use crate::{Code, Rejection};
-use signalbox_events::PrincipalId;
+use crate::{Code, Rejection, kind};
 use signalbox_events::workload::{Deployed, Event, Spec};
+use signalbox_events::{PrincipalId, WorkloadId};
 use std::collections::BTreeMap;
 
 /// Deploy. The spec was checked against the configured runtimes before ([`crate::kind::validate`]).
 #[derive(Debug, Clone)]
 pub struct Deploy {
+    /// The workload's id, which makes its name outside unique.
+    pub id: WorkloadId,
     /// The name that people see, 1 to 253 characters.
     pub name: String,
     /// What is wanted.
@@ -32,6 +34,7 @@ pub(super) fn decide(state: Option<&Existing>, command: &Deploy) -> Result<Optio
     }
     let fact = Deployed {
         name: command.name.clone(),
+        object_name: kind::object_name(&command.name, command.id),
         spec: command.spec.clone(),
         owner: command.owner,
         owner_name: command.owner_name.clone(),
@@ -58,11 +61,11 @@ mod tests {
     use super::*;
     use crate::given::given;
     use crate::workload::Workload;
-    use crate::workload::fixtures::{deployed, endpoint, inference, job, made};
+    use crate::workload::fixtures::{ID, deployed, endpoint, inference, job, made};
 
     fn deploy(spec: Spec) -> Deploy {
         let fact = deployed(spec);
-        Deploy { name: fact.name, spec: fact.spec, owner: fact.owner, owner_name: fact.owner_name, labels: fact.labels }
+        Deploy { id: ID, name: fact.name, spec: fact.spec, owner: fact.owner, owner_name: fact.owner_name, labels: fact.labels }
     }
 
     #[test]

@@ -31,6 +31,8 @@ pub type State = Option<Existing>;
 pub struct Existing {
     /// The name that people see.
     pub name: String,
+    /// The name that routers know.
+    pub object_name: String,
     /// Whose it is.
     pub owner: PrincipalId,
     /// The labels that it was deployed with.
@@ -114,6 +116,7 @@ impl Decider for Workload {
         if let Event::Deployed(fact) = event {
             *state = Some(Existing {
                 name: fact.name.clone(),
+                object_name: fact.object_name.clone(),
                 owner: fact.owner,
                 labels: fact.labels.clone(),
                 revision: 1,
@@ -182,9 +185,11 @@ mod fixtures {
 
     use super::*;
     use crate::given::{Given, given};
-    use signalbox_events::Micros;
     use signalbox_events::workload::{Deleted, DeletionRequested, Deployed};
+    use signalbox_events::{Micros, WorkloadId};
     use uuid::Uuid;
+
+    pub const ID: WorkloadId = WorkloadId(Uuid::from_u128(5));
 
     pub fn inference(replicas: u32) -> Spec {
         Spec::LocalInference { runtime: "echo".to_owned(), parameters: BTreeMap::new(), replicas }
@@ -200,7 +205,14 @@ mod fixtures {
 
     pub fn deployed(spec: Spec) -> Deployed {
         let owner = PrincipalId(Uuid::from_u128(1));
-        Deployed { name: "a".to_owned(), spec, owner, owner_name: "Ada".to_owned(), labels: BTreeMap::new() }
+        Deployed {
+            name: "a".to_owned(),
+            object_name: crate::kind::object_name("a", ID),
+            spec,
+            owner,
+            owner_name: "Ada".to_owned(),
+            labels: BTreeMap::new(),
+        }
     }
 
     pub fn made(spec: Spec) -> Given<Workload> {
@@ -222,7 +234,7 @@ mod fixtures {
             revision: 1,
             ready: 1,
             nodes: vec!["here".to_owned()],
-            endpoint: None,
+            endpoints: vec![],
             exit_code: None,
             log_tail: vec![],
             seen_at: Micros(5),

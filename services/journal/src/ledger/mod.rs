@@ -7,8 +7,8 @@ mod history;
 
 use crate::journal::{AppendError, Journal, StoreError};
 use crate::vault::{Vault, VaultError};
-pub use follow::{Entry, EntryError, FollowError, Follower};
 use fold::Slot;
+pub use follow::{Entry, EntryError, FollowError, Follower};
 use lru::LruCache;
 use signalbox_domain::{Rejection, Source};
 use signalbox_events::{Aggregate, CommandId, DecodeError, EncodeError, EventId, Position};

@@ -42,8 +42,8 @@ fn meaning(code: u64, description: String) -> AppendError {
     match code {
         10071 => AppendError::Stale,
         10164 => AppendError::Busy,
-        // insufficient resources, storage resources exceeded, stream store failed
-        10023 | 10047 | 10077 => AppendError::Full,
+        // account limit, insufficient resources, storage resources exceeded, stream store failed
+        10002 | 10023 | 10047 | 10077 => AppendError::Full,
         // JetStream not available: clustered without a leader, not enabled, not ready, stream offline
         10008 | 10009 | 10035 | 10039 | 10076 | 10118 => AppendError::Unavailable,
         _ => AppendError::Refused { code, description },

@@ -6,6 +6,7 @@ use crate::journal::Store;
 use async_nats::jetstream::stream::{Config, DiscardPolicy, RetentionPolicy, StorageType};
 use async_nats::jetstream::{self, Context, ContextBuilder};
 use async_nats::{Client, ConnectOptions};
+use bytes::Bytes;
 use futures_util::StreamExt;
 use signalbox_events::subject;
 use std::collections::HashMap;
@@ -45,6 +46,8 @@ pub struct Options {
     pub create: bool,
     /// What the gate demands.
     pub durability: Durability,
+    /// The prefix of JetStream's API where another account than the log's imports it.
+    pub api_prefix: Option<String>,
 }
 
 /// The log cannot be used.
@@ -95,15 +98,17 @@ pub async fn connect(url: &str, credentials: Option<&Credentials>, name: &str) -
 
 pub(super) async fn open(options: Options) -> Result<Arc<Nats>, OpenError> {
     let client = connect(&options.url, options.credentials.as_ref(), "signalbox").await?;
-    let jetstream = ContextBuilder::new().timeout(PATIENCE).build(client.clone());
+    let api = options.api_prefix.clone().unwrap_or_else(|| "$JS.API".to_owned());
+    let jetstream = ContextBuilder::new().timeout(PATIENCE).api_prefix(api.clone()).build(client.clone());
+    let system = system(&options).await;
     let mut replicas = 1;
     let mut streams = Vec::new();
     for partition in 0..options.partitions {
-        let facts = open_stream(&jetstream, partition, &options).await?;
+        let facts = open_stream(&jetstream, system.as_ref(), partition, &options).await?;
         replicas = replicas.max(facts.config.num_replicas);
         streams.push(facts);
     }
-    let servers = server_facts(&client, &options).await;
+    let servers = server_facts(&client, system.as_ref()).await;
     gate::check(&streams, &servers, options.durability).map_err(OpenError::Gate)?;
     let mut stores = HashMap::new();
     for store in Store::ALL {
@@ -117,10 +122,11 @@ pub(super) async fn open(options: Options) -> Result<Arc<Nats>, OpenError> {
         }
     }
     let mut signals = Vec::new();
-    for partition in 0..options.partitions {
+    // Another account does not see what is published; its readers look every second.
+    for partition in (0..options.partitions).filter(|_| options.api_prefix.is_none()) {
         signals.push(listen(&client, partition).await?);
     }
-    Ok(Arc::new(Nats { client, jetstream, partitions: options.partitions, replicas, stores, signals }))
+    Ok(Arc::new(Nats { client, jetstream, partitions: options.partitions, replicas, api, stores, signals }))
 }
 
 /// The configuration of a partition's stream.
@@ -148,14 +154,19 @@ pub(crate) fn stream_config(partition: u16, replicas: usize) -> Config {
     }
 }
 
-async fn open_stream(jetstream: &Context, partition: u16, options: &Options) -> Result<StreamFacts, OpenError> {
+async fn open_stream(jetstream: &Context, system: Option<&Client>, partition: u16, options: &Options) -> Result<StreamFacts, OpenError> {
     let name = subject::stream(partition);
     let missing = |reason: String| OpenError::Missing { what: name.clone(), reason };
     let info = match jetstream.get_stream(&name).await {
         Ok(stream) => stream.cached_info().clone(),
-        Err(error) if super::jetstream_code(&error) == Some(10059) || matches!(error.kind(), jetstream::context::GetStreamErrorKind::JetStream(_)) => {
+        Err(error) if super::jetstream_code(&error) == Some(STREAM_NOT_FOUND) || not_found(&error) => {
             if !options.create {
                 return Err(missing("there is no log yet".to_owned()));
+            }
+            // A server that could not recover a stream (a wrong encryption key, a damaged disk) says that there is
+            // none, and creating it would delete what is there.
+            if let Some(trouble) = unhealthy(system).await {
+                return Err(missing(format!("it is not there, and the server is in trouble ({trouble}); creating it could destroy what is on disk")));
             }
             let made = jetstream.create_stream(stream_config(partition, options.replicas)).await;
             made.map_err(|error| missing(error.to_string()))?.cached_info().clone()
@@ -165,37 +176,79 @@ async fn open_stream(jetstream: &Context, partition: u16, options: &Options) -> 
     Ok(StreamFacts { config: info.config.clone(), tail: read::tail_of(&info) })
 }
 
-/// Asks every server for its version and sync setting; without a system credential only the version is known.
-async fn server_facts(client: &Client, options: &Options) -> Vec<ServerFacts> {
-    let own = client.server_info();
-    let unproven = || vec![ServerFacts { name: own.server_name.clone(), version: own.version.clone(), sync_always: None, clustered: own.cluster.is_some() }];
-    let Some(system) = &options.system else { return unproven() };
-    let Ok(client) = connect(&options.url, Some(system), "signalbox-gate").await else { return unproven() };
-    let inbox = client.new_inbox();
-    let Ok(mut answers) = client.subscribe(inbox.clone()).await else { return unproven() };
-    if client.publish_with_reply("$SYS.REQ.SERVER.PING.VARZ", inbox, "".into()).await.is_err() {
-        return unproven();
-    }
-    let mut found = Vec::new();
-    let mut wait = PATIENCE;
-    // Every server answers for itself; how many there are is not said, so the wait is short once one has answered.
-    while let Ok(Some(answer)) = tokio::time::timeout(wait, answers.next()).await {
-        if let Some(facts) = gate::server_facts(&answer.payload) {
-            found.push(facts);
+/// JetStream's code for a stream that is not there.
+const STREAM_NOT_FOUND: u64 = 10059;
+
+fn not_found(error: &jetstream::context::GetStreamError) -> bool {
+    matches!(error.kind(), jetstream::context::GetStreamErrorKind::JetStream(error) if error.error_code().0 == STREAM_NOT_FOUND)
+}
+
+/// A connection to the system account, where there is a credential for it.
+async fn system(options: &Options) -> Option<Client> {
+    match connect(&options.url, Some(options.system.as_ref()?), "signalbox-gate").await {
+        Ok(client) => Some(client),
+        Err(error) => {
+            tracing::warn!(%error, "the system account cannot be asked");
+            None
         }
-        wait = if own.cluster.is_some() { Duration::from_millis(500) } else { Duration::ZERO };
     }
-    let _ = client.drain().await;
-    if found.is_empty() { unproven() } else { found }
+}
+
+/// Every server's answer to a question of the system account; how many servers there are is not said, so the wait for
+/// another is short.
+async fn ask_all(system: &Client, question: &'static str) -> Vec<Bytes> {
+    let mut found = Vec::new();
+    let inbox = system.new_inbox();
+    let Ok(mut answers) = system.subscribe(inbox.clone()).await else { return found };
+    if system.publish_with_reply(question, inbox, Bytes::new()).await.is_err() {
+        return found;
+    }
+    let clustered = system.server_info().cluster.is_some();
+    let mut wait = PATIENCE;
+    while let Ok(Some(answer)) = tokio::time::timeout(wait, answers.next()).await {
+        found.push(answer.payload);
+        if !clustered {
+            break;
+        }
+        wait = Duration::from_millis(300);
+    }
+    found
+}
+
+/// What ails a server, if one says that something does.
+async fn unhealthy(system: Option<&Client>) -> Option<String> {
+    let system = system?;
+    // JetStream of a cluster needs a moment after its start to elect leaders.
+    let mut trouble = None;
+    for _ in 0..20 {
+        let answers = ask_all(system, "$SYS.REQ.SERVER.PING.HEALTHZ").await;
+        trouble = answers.iter().find_map(|answer| gate::trouble(answer));
+        if trouble.is_none() {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(250)).await;
+    }
+    trouble
+}
+
+/// What each server says of itself; without a system credential only our own server's version is known.
+async fn server_facts(client: &Client, system: Option<&Client>) -> Vec<ServerFacts> {
+    let mut found = Vec::new();
+    if let Some(system) = system {
+        let answers = ask_all(system, "$SYS.REQ.SERVER.PING.VARZ").await;
+        found = answers.iter().filter_map(|answer| gate::server_facts(answer)).collect();
+    }
+    if found.is_empty() {
+        let own = client.server_info();
+        found.push(ServerFacts { name: own.server_name, version: own.version, sync_always: None, clustered: own.cluster.is_some() });
+    }
+    found
 }
 
 /// Raises the signal whenever something is published to the partition.
 async fn listen(client: &Client, partition: u16) -> Result<watch::Receiver<u64>, OpenError> {
     let subject = subject::stream_subjects(partition);
-    let mut published = client
-        .subscribe(subject.clone())
-        .await
-        .map_err(|error| OpenError::Missing { what: subject, reason: error.to_string() })?;
+    let mut published = client.subscribe(subject.clone()).await.map_err(|error| OpenError::Missing { what: subject, reason: error.to_string() })?;
     let (raise, signal) = watch::channel(0_u64);
     tokio::spawn(async move {
         while published.next().await.is_some() {

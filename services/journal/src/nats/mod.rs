@@ -2,6 +2,7 @@
 
 mod append;
 mod connect;
+mod deltas;
 mod read;
 mod store;
 
@@ -9,9 +10,10 @@ use crate::journal::{Append, AppendError, Journal, Store, StoreError, Stored, Ta
 use async_nats::Client;
 use async_nats::jetstream::{self, Context};
 use bytes::Bytes;
-pub use connect::{Credentials, OpenError, Options, connect};
 #[cfg(test)]
 pub(crate) use connect::stream_config as stream_config_for_tests;
+pub use connect::{Credentials, OpenError, Options, connect};
+pub use deltas::{Delta, DeltaReader, Deltas};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use std::collections::HashMap;
@@ -28,6 +30,8 @@ pub struct Nats {
     jetstream: Context,
     partitions: u16,
     replicas: usize,
+    /// `$JS.API`, or the prefix under which another account imports it.
+    api: String,
     stores: HashMap<Store, store::Bucket>,
     /// One signal a partition, raised when a message was published to it.
     signals: Vec<watch::Receiver<u64>>,
@@ -59,11 +63,11 @@ impl Journal for Nats {
     }
 
     fn read<'a>(&'a self, partition: u16, filter: &'a str, after: u64, most: usize) -> BoxFuture<'a, Result<(Vec<Stored>, bool), StoreError>> {
-        read::read(&self.client, partition, filter, after, most).boxed()
+        read::read(&self.client, &self.api, partition, filter, after, most).boxed()
     }
 
     fn head<'a>(&'a self, partition: u16, subject: &'a str) -> BoxFuture<'a, Result<u64, StoreError>> {
-        read::head(&self.client, partition, subject).boxed()
+        read::head(&self.client, &self.api, partition, subject).boxed()
     }
 
     fn tail(&self, partition: u16) -> BoxFuture<'_, Result<Tail, StoreError>> {

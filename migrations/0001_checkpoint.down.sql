@@ -1,0 +1,3 @@
+DROP TABLE parked;
+DROP TABLE attempt;
+DROP TABLE checkpoint;

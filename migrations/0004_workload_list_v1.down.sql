@@ -1,0 +1,1 @@
+DROP TABLE workload_list_v1;

@@ -1,0 +1,184 @@
+//! Takes a batch into one view: at once where all goes well, else event by event, leaving out what cannot be taken.
+
+use chrono::{DateTime, Utc};
+use signalbox_events::{Fact, Recorded};
+use signalbox_journal::Entry;
+use signalbox_projections::checkpoint::{self, Parked};
+use signalbox_projections::sqlx::{self, PgPool};
+use signalbox_projections::{ApplyError, Projection};
+use std::collections::HashSet;
+use std::time::Duration;
+
+/// Tries at one event before it is parked, the one within its batch included.
+const MOST_TRIES: i32 = 5;
+/// Events that are taken one by one after an end that was not orderly.
+const CAREFUL_EVENTS: u64 = 1000;
+
+/// A view on one partition as its reader holds it.
+pub(crate) struct ViewReader {
+    pub view: &'static dyn Projection,
+    pub id: String,
+    pub partition: u16,
+    pub position: u64,
+    /// Aggregates of which something is parked: what follows of them is parked too.
+    pub parked: HashSet<String>,
+    /// Count of parked events that this reader knows of.
+    pub parked_count: u64,
+    /// Up to this sequence each event is taken alone, with its tries counted beforehand.
+    careful_until: u64,
+}
+
+/// Why a batch was not taken in.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum BatchError {
+    /// PostgreSQL does not answer as it should: nothing is wrong with the events.
+    #[error("the database does not answer")]
+    Database(#[from] sqlx::Error),
+    /// Another projector moved the checkpoint.
+    #[error("another projector is at work on {0}")]
+    Fenced(String),
+}
+
+impl ViewReader {
+    pub fn new(view: &'static dyn Projection, partition: u16, position: u64, unclean_starts: i32, parked: Vec<String>) -> Self {
+        let careful_until = if unclean_starts > 0 { position + CAREFUL_EVENTS } else { 0 };
+        let parked_count = parked.len() as u64;
+        Self { view, id: view.id(), partition, position, parked: parked.into_iter().collect(), parked_count, careful_until }
+    }
+
+    /// Takes in what of `entries` is not in the view yet.
+    pub async fn take(&mut self, db: &PgPool, entries: &[Entry], now: DateTime<Utc>) -> Result<u64, BatchError> {
+        let fresh: Vec<&Entry> = entries.iter().filter(|entry| entry.position.sequence > self.position).collect();
+        let Some(last) = fresh.last() else { return Ok(0) };
+        let last = last.position.sequence;
+        if self.position >= self.careful_until && !fresh.iter().any(|entry| self.parks(entry).is_some()) {
+            let events: Vec<&Recorded> = fresh.iter().filter_map(|entry| self.reads(entry)).collect();
+            match self.transaction(db, &events, last).await {
+                Ok(()) => return Ok(events.len() as u64),
+                Err(Failed::Batch(error)) => return Err(error),
+                Err(Failed::Apply(error)) => {
+                    tracing::warn!(view = self.id, %error, "a batch failed, its events are taken one by one");
+                    self.careful_until = last;
+                }
+            }
+        }
+        let mut applied = 0;
+        for entry in fresh {
+            applied += self.take_one(db, entry, now).await?;
+        }
+        Ok(applied)
+    }
+
+    /// The event of an entry, where this view reads it.
+    fn reads<'a>(&self, entry: &'a Entry) -> Option<&'a Recorded> {
+        entry.event.as_ref().ok().filter(|event| self.view.nouns().contains(&event.aggregate.noun))
+    }
+
+    /// Why an entry cannot even be tried, with its aggregate.
+    fn parks(&self, entry: &Entry) -> Option<(String, String)> {
+        let subject = &entry.stored.subject;
+        // What stands on no subject of ours concerns every view: who knows what it was.
+        let aggregate = signalbox_events::Aggregate::parse(subject).ok().map(|(_, aggregate)| aggregate);
+        if aggregate.as_ref().is_some_and(|aggregate| !self.view.nouns().contains(&aggregate.noun)) {
+            return None;
+        }
+        let name = aggregate.map_or_else(|| subject.clone(), |aggregate| aggregate.to_string());
+        let reason = match &entry.event {
+            Err(error) => format!("unreadable: {error}"),
+            Ok(event) if event.fact == Fact::Unknown => format!("unknown type {} version {}", event.envelope.kind, event.envelope.schema_version),
+            Ok(_) if self.parked.contains(&name) => "an earlier event of the same aggregate is parked".to_owned(),
+            Ok(_) => return None,
+        };
+        Some((name, reason))
+    }
+
+    async fn take_one(&mut self, db: &PgPool, entry: &Entry, now: DateTime<Utc>) -> Result<u64, BatchError> {
+        let sequence = entry.position.sequence;
+        if let Some((aggregate, reason)) = self.parks(entry) {
+            self.park(db, sequence, aggregate, reason, now).await?;
+            return Ok(0);
+        }
+        let Some(event) = self.reads(entry) else {
+            return match self.transaction(db, &[], sequence).await {
+                Ok(()) => Ok(0),
+                Err(Failed::Batch(error)) => Err(error),
+                Err(Failed::Apply(_)) => Ok(0),
+            };
+        };
+        let mut pause = Duration::from_millis(50);
+        loop {
+            // The try within the batch, or the one that ended the process, was the first.
+            let tries = 1 + checkpoint::count_try(db, &self.id, self.partition, sequence.cast_signed()).await?;
+            let error = match self.transaction(db, &[event], sequence).await {
+                Ok(()) => return Ok(1),
+                Err(Failed::Batch(error)) => return Err(error),
+                Err(Failed::Apply(error)) => error,
+            };
+            if tries >= MOST_TRIES {
+                self.park(db, sequence, event.aggregate.to_string(), format!("{MOST_TRIES} tries failed: {error}"), now).await?;
+                return Ok(0);
+            }
+            tokio::time::sleep(pause).await;
+            pause *= 2;
+        }
+    }
+
+    /// Rows and checkpoint in one transaction: exactly once.
+    async fn transaction(&mut self, db: &PgPool, events: &[&Recorded], to: u64) -> Result<(), Failed> {
+        let mut tx = db.begin().await?;
+        // A cached plan for a table that was new and empty is four times slower.
+        sqlx::query("SET LOCAL plan_cache_mode = force_custom_plan").execute(&mut *tx).await?;
+        if !events.is_empty() {
+            match self.view.apply(&mut tx, events).await {
+                Ok(()) => {}
+                Err(ApplyError::Database(error)) if !is_of_the_event(&error) => return Err(error.into()),
+                Err(error) => return Err(Failed::Apply(error)),
+            }
+        }
+        if !checkpoint::advance(&mut tx, &self.id, self.partition, self.position.cast_signed(), to.cast_signed()).await? {
+            return Err(Failed::Batch(BatchError::Fenced(self.id.clone())));
+        }
+        if self.careful_until >= to {
+            checkpoint::forget_tries(&mut tx, &self.id, self.partition, to.cast_signed()).await?;
+        }
+        tx.commit().await?;
+        self.position = to;
+        Ok(())
+    }
+
+    async fn park(&mut self, db: &PgPool, sequence: u64, aggregate: String, reason: String, now: DateTime<Utc>) -> Result<(), BatchError> {
+        tracing::error!(view = self.id, partition = self.partition, sequence, reason, "an event is parked");
+        let mut tx = db.begin().await?;
+        let (from, to) = (self.position.cast_signed(), sequence.cast_signed());
+        if !checkpoint::advance(&mut tx, &self.id, self.partition, from, to).await? {
+            return Err(BatchError::Fenced(self.id.clone()));
+        }
+        let parked =
+            Parked { view: self.id.clone(), partition: self.partition.into(), sequence: to, aggregate: aggregate.clone(), reason, parked_at: now };
+        checkpoint::park(&mut tx, &parked).await?;
+        checkpoint::forget_tries(&mut tx, &self.id, self.partition, to).await?;
+        tx.commit().await?;
+        self.position = sequence;
+        self.parked.insert(aggregate);
+        self.parked_count += 1;
+        Ok(())
+    }
+}
+
+enum Failed {
+    Batch(BatchError),
+    Apply(ApplyError),
+}
+
+impl From<sqlx::Error> for Failed {
+    fn from(error: sqlx::Error) -> Self {
+        Self::Batch(error.into())
+    }
+}
+
+/// Whether the database refused the values, rather than being in trouble itself: SQLSTATE classes 22 (data), 23
+/// (constraints) and 54 (limits).
+fn is_of_the_event(error: &sqlx::Error) -> bool {
+    let code = error.as_database_error().and_then(|error| error.code());
+    code.is_some_and(|code| ["22", "23", "54"].iter().any(|class| code.starts_with(class)))
+}
