@@ -9,6 +9,7 @@ pub mod conversation;
 pub mod envelope;
 pub mod facts;
 pub mod id;
+pub mod json;
 pub mod position;
 pub mod setting;
 pub mod subject;

@@ -9,7 +9,7 @@ use crate::{ApplyError, Projection};
 use chrono::{DateTime, Utc};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-pub use query::{find, list, open_turns, turn, turns};
+pub use query::{Error, find, list, open_turns, turn, turns};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use signalbox_events::conversation::TurnState;

@@ -9,7 +9,7 @@ mod tests;
 use crate::{ApplyError, Projection};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-pub use query::{Cursor, Filter, Page, by_route, deployments, find, list};
+pub use query::{Cursor, Error, Filter, Page, by_route, deployments, find, list};
 pub use row::{Replicas, Revision, Row};
 use signalbox_events::{Noun, Recorded};
 use sqlx::PgConnection;

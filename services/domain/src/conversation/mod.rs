@@ -18,7 +18,7 @@ use signalbox_events::conversation::{Event, OnDisconnect, TurnState};
 use signalbox_events::{Fact, Noun, PrincipalId, TurnId, WorkloadId};
 pub use start::Start;
 use std::collections::BTreeMap;
-pub use submit::Submit;
+pub use submit::{Submit, check_key};
 
 /// A conversation as its rules see it. `None` before it was started.
 pub type State = Option<Existing>;

@@ -53,7 +53,7 @@ impl Deltas {
             ..Default::default()
         };
         nats.jetstream.get_or_create_stream(config).await.map_err(failed)?;
-        Ok(Self { client: nats.client() })
+        Ok(Self { client: nats.client.clone() })
     }
 
     /// Publishes a delta without waiting: its readers check the numbers.

@@ -3,6 +3,7 @@
 mod append;
 mod connect;
 mod deltas;
+mod plain;
 mod read;
 mod store;
 
@@ -16,6 +17,7 @@ pub use connect::{Credentials, OpenError, Options, connect};
 pub use deltas::{Delta, DeltaReader, Deltas};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+pub use plain::{Plain, PlainMessages};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,9 +40,9 @@ pub struct Nats {
 }
 
 impl Nats {
-    /// The connection, for roles that speak NATS beside the log.
-    pub fn client(&self) -> Client {
-        self.client.clone()
+    /// Messages beside the log.
+    pub fn plain(&self) -> Plain {
+        Plain::new(self.client.clone())
     }
 
     /// Opens the log: creates its streams and stores where `options` says so, passes the start-up gate, listens.
