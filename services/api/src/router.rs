@@ -48,6 +48,7 @@ fn routes() -> OpenApiRouter<App> {
         .routes(routes!(account::revoke_key))
         .routes(routes!(setting::get))
         .routes(routes!(setting::put))
+        .routes(routes!(setting::accept_gap))
         .routes(routes!(health::livez))
         .routes(routes!(health::readyz))
         .routes(routes!(health::metrics))

@@ -8,8 +8,9 @@ use crate::state::App;
 use axum::Json;
 use axum::extract::{Path, State};
 use serde::{Deserialize, Serialize};
-use signalbox_domain::setting::{self, Setting, Switch};
-use signalbox_events::{AccountId, Aggregate};
+use signalbox_domain::Rejection;
+use signalbox_domain::setting::{self, AcceptGap, Setting, Switch};
+use signalbox_events::{AccountId, Aggregate, Position};
 use signalbox_journal::Request;
 use utoipa::ToSchema;
 
@@ -74,6 +75,29 @@ pub(crate) async fn put(State(app): State<App>, asked: Asked, Path(scope): Path<
     };
     let SwitchBody { enabled } = body.of(&asked.caller)?.read()?;
     let request = Request { aggregate: Aggregate::setting(account), command: Switch { enabled }, requester: asked.requester() };
+    let done = app.ledger.execute::<Setting>(request).await?;
+    Ok(Json(Switched { position: done.position.to_string(), stated: done.stated.is_some() }))
+}
+
+/// A loss that is known.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct GapBody {
+    /// The first missing place of the log, as `log_gap` names it.
+    position: String,
+    /// Why the loss is acceptable, 1 to 1,024 characters.
+    reason: String,
+}
+
+/// States that a loss of the log is known, so that the views go on behind it
+#[utoipa::path(post, path = "/v1/audit/accepted-gaps", tag = "operation", security(("key" = [])), request_body = GapBody,
+    responses((status = 200, body = Switched), (status = "4XX", body = ProblemBody, content_type = "application/problem+json")))]
+pub(crate) async fn accept_gap(State(app): State<App>, asked: Asked, body: Body) -> Result<Json<Switched>, Problem> {
+    asked.caller.must_be_platform_admin()?;
+    let GapBody { position, reason } = body.read()?;
+    let position: Position = position.parse().map_err(|_| Rejection::field("position", "must be a position, `<partition>.<sequence>`"))?;
+    let command = AcceptGap { partition: position.partition, sequence: position.sequence, reason };
+    let request = Request { aggregate: Aggregate::setting(AccountId::PLATFORM), command, requester: asked.requester() };
     let done = app.ledger.execute::<Setting>(request).await?;
     Ok(Json(Switched { position: done.position.to_string(), stated: done.stated.is_some() }))
 }
