@@ -3,7 +3,6 @@
 use crate::ApplyError;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use sqlx::types::Json;
 use sqlx::{AssertSqlSafe, PgConnection};
 use uuid::Uuid;
 
@@ -22,9 +21,9 @@ pub(crate) async fn upsert<R: Serialize>(db: &mut PgConnection, table: &str, key
     let names = columns.join(", ");
     let excluded = columns.iter().map(|column| format!("EXCLUDED.{column}")).collect::<Vec<_>>().join(", ");
     let sql = format!(
-        "INSERT INTO {table} ({names}) SELECT {names} FROM json_populate_recordset(NULL::{table}, $1) \
+        "INSERT INTO {table} ({names}) SELECT {names} FROM json_populate_recordset(NULL::{table}, $1::json) \
          ON CONFLICT ({key}) DO UPDATE SET ({names}) = ROW({excluded})"
     );
-    sqlx::query(AssertSqlSafe(sql)).bind(Json(rows)).execute(db).await?;
+    sqlx::query(AssertSqlSafe(sql)).bind(serde_json::to_string(rows)?).execute(db).await?;
     Ok(())
 }

@@ -69,11 +69,14 @@ impl Projector {
     }
 
     async fn keep_reading(&self, partition: u16, stop: CancellationToken) {
+        let mut said = String::new();
         while !stop.is_cancelled() {
             let Err(error) = self.read(partition, &stop).await else { return };
             let chain = chain(&error);
-            if !matches!(error, Stopped::Fenced) {
-                tracing::error!(partition, error = chain, "the reader has stopped and will try again");
+            // The same trouble is said once, not twice a second for hours.
+            if !matches!(error, Stopped::Fenced) && said != chain {
+                tracing::error!(partition, error = chain, "the reader has stopped and tries again until it can go on");
+                said.clone_from(&chain);
             }
             self.status.update(partition, |status| {
                 status.active = false;
