@@ -11,8 +11,8 @@ pub enum DecodeError {
     /// Not the MessagePack that was expected.
     #[error("the bytes are not a valid event")]
     Format(#[from] rmp_serde::decode::Error),
-    /// More bytes than one envelope.
-    #[error("bytes follow the envelope")]
+    /// More bytes than one value.
+    #[error("bytes follow the value")]
     TrailingBytes,
     /// The subject is not one of the log's.
     #[error("the subject is not an event subject")]
@@ -25,6 +25,17 @@ pub enum DecodeError {
         /// The subject's noun.
         noun: Noun,
     },
+}
+
+/// Deepest nesting of stored data. Hostile bytes must not exhaust the stack.
+const MOST_DEPTH: usize = 64;
+
+/// Reads MessagePack of bounded depth. Lengths in it are not believed: nothing is allocated before its bytes are there.
+pub(crate) fn read<T: serde::de::DeserializeOwned>(bytes: &[u8]) -> Result<T, DecodeError> {
+    let mut deserializer = rmp_serde::Deserializer::new(std::io::Cursor::new(bytes));
+    deserializer.set_max_depth(MOST_DEPTH);
+    let value = T::deserialize(&mut deserializer)?;
+    if deserializer.position() == bytes.len() as u64 { Ok(value) } else { Err(DecodeError::TrailingBytes) }
 }
 
 /// A fact that cannot be stored.

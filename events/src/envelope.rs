@@ -57,9 +57,7 @@ impl Envelope {
 
     /// Reads stored bytes. Elements that a later format appended are passed over; trailing bytes are an error.
     pub fn decode(payload: &[u8]) -> Result<Self, DecodeError> {
-        let mut deserializer = rmp_serde::Deserializer::new(std::io::Cursor::new(payload));
-        let envelope = Self::deserialize(&mut deserializer)?;
-        if deserializer.position() == payload.len() as u64 { Ok(envelope) } else { Err(DecodeError::TrailingBytes) }
+        crate::codec::read(payload)
     }
 }
 

@@ -33,7 +33,7 @@ macro_rules! facts {
             /// Reads a stored fact. `None`: a type or schema version that this build does not know.
             pub fn decode(name: &str, version: u16, data: &[u8]) -> Result<Option<Self>, $crate::DecodeError> {
                 match (name, version) {
-                    $(($name, $version) => Ok(Some(Self::$variant(rmp_serde::from_slice(data)?))),)+
+                    $(($name, $version) => Ok(Some(Self::$variant($crate::codec::read(data)?))),)+
                     _ => Ok(None),
                 }
             }

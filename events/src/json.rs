@@ -9,7 +9,7 @@ const MOST_BYTES: usize = 64;
 
 /// The `data` of an envelope, readable. Works for types that this build does not know, too.
 pub fn data(data: &[u8]) -> Result<Value, crate::DecodeError> {
-    let Shown(value) = rmp_serde::from_slice(data)?;
+    let Shown(value) = crate::codec::read(data)?;
     Ok(value)
 }
 

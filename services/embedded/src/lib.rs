@@ -8,6 +8,7 @@ pub mod postgres;
 pub mod process;
 pub mod provision;
 mod supervise;
+pub mod testing;
 
 /// Something of the embedded default cannot be had or started.
 #[derive(Debug, thiserror::Error)]

@@ -78,6 +78,11 @@ fn user() -> Result<Option<(u32, u32)>, Error> {
 impl Server {
     /// Starts a server on `folder`, making a new cluster there where there is none, and waits until it answers.
     pub async fn start(programs: &Path, folder: &Path, log: &Path, secrets: &Secrets) -> Result<Self, Error> {
+        Self::start_with(programs, folder, log, secrets, &[]).await
+    }
+
+    /// The same with further settings.
+    pub async fn start_with(programs: &Path, folder: &Path, log: &Path, secrets: &Secrets, more: &[(&str, &str)]) -> Result<Self, Error> {
         let user = user()?;
         if !folder.join("ready").exists() {
             initialise(programs, folder, log, secrets, user).await?;
@@ -97,6 +102,7 @@ impl Server {
             ("log_min_error_statement", "panic".to_owned()),
         ];
         let mut arguments: Vec<OsString> = vec!["-D".into(), folder.into()];
+        let settings = settings.iter().map(|(name, value)| (*name, value.as_str())).chain(more.iter().copied());
         for (name, value) in settings {
             arguments.extend(["-c".into(), format!("{name}={value}").into()]);
         }

@@ -1,0 +1,260 @@
+//! The bytes on the log: frozen for every type and version, bounded against hostile lengths, open to later formats.
+
+use serde_json::Value;
+use signalbox_events::account::{Created, KeyIssued, KeyRevoked, MemberAdded, Role};
+use signalbox_events::conversation::*;
+use signalbox_events::envelope::{FORMAT, chain_next, chain_start};
+use signalbox_events::setting::{GapAccepted, InferenceSwitched};
+use signalbox_events::workload::{self, DeletionRequested, Deployed, Observed, Resumed, RolledBack, Scaled, Spec, State, Suspended, Updated};
+use signalbox_events::{
+    AccountId, Envelope, Fact, KeyId, Micros, Noun, PrincipalId, Recorded, Sealed, Text, TurnId, WorkloadId, account, conversation, json, setting,
+};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use uuid::Uuid;
+
+fn sealed() -> Text {
+    Text::Sealed(Sealed { inline: Some(vec![1, 2, 3]), object: None, characters: 2 })
+}
+
+fn large() -> Text {
+    let object = signalbox_events::text::Object { name: "o".to_owned(), size: 300_000, sha256: [9; 32] };
+    Text::Sealed(Sealed { inline: None, object: Some(object), characters: 299_000 })
+}
+
+/// One example of every fact.
+fn examples() -> Vec<Fact> {
+    let principal = PrincipalId(Uuid::from_u128(1));
+    let turn = TurnId(Uuid::from_u128(2));
+    let key = KeyId(Uuid::from_u128(3));
+    let usage = Usage { prompt_tokens: 5, completion_tokens: 7, estimated: true };
+    let parameters = BTreeMap::from([("model".to_owned(), "m".to_owned())]);
+    let inference = Spec::LocalInference { runtime: "llama".to_owned(), parameters: parameters.clone(), replicas: 2 };
+    let account: Vec<account::Event> = vec![
+        Created { name: "Acme".to_owned() }.into(),
+        MemberAdded { principal, name: "Ada".to_owned(), roles: vec![Role::Member, Role::AccountAdmin] }.into(),
+        KeyIssued { key, principal, label: "laptop".to_owned(), hash: [4; 32], roles: vec![Role::Member], expires_at: Some(Micros(6)) }.into(),
+        KeyRevoked { key }.into(),
+    ];
+    let setting: Vec<setting::Event> =
+        vec![InferenceSwitched { enabled: true }.into(), GapAccepted { partition: 0, sequence: 7, reason: "disk fault".to_owned() }.into()];
+    let workload: Vec<workload::Event> = vec![
+        Deployed {
+            name: "SmolLM2".to_owned(),
+            object_name: "smollm2-00000001".to_owned(),
+            spec: inference.clone(),
+            owner: principal,
+            owner_name: "Ada".to_owned(),
+            labels: BTreeMap::from([("team".to_owned(), "a".to_owned())]),
+        }
+        .into(),
+        Updated { revision: 2, spec: Spec::Endpoint { url: "http://127.0.0.1:1/v1".to_owned(), model: "m".to_owned() } }.into(),
+        RolledBack { revision: 3, to: 1, spec: Spec::LocalJob { runtime: "batch".to_owned(), parameters } }.into(),
+        Scaled { replicas: 3 }.into(),
+        Suspended {}.into(),
+        Resumed {}.into(),
+        DeletionRequested {}.into(),
+        Observed {
+            state: State::Running,
+            reason: "serving".to_owned(),
+            revision: 1,
+            ready: 1,
+            nodes: vec!["local".to_owned()],
+            endpoints: vec!["http://127.0.0.1:1/v1".to_owned()],
+            exit_code: Some(-1),
+            log_tail: vec!["line".to_owned()],
+            seen_at: Micros(8),
+        }
+        .into(),
+        workload::Deleted {}.into(),
+    ];
+    let conversation: Vec<conversation::Event> = vec![
+        Started {
+            owner: principal,
+            owner_name: "Ada".to_owned(),
+            workload: WorkloadId(Uuid::from_u128(4)),
+            model: "m".to_owned(),
+            title: Some(sealed()),
+        }
+        .into(),
+        TurnSubmitted {
+            turn,
+            number: 1,
+            client_turn_id: "ct-1".to_owned(),
+            digest: [5; 32],
+            messages: sealed(),
+            parameters: large(),
+            title: None,
+            on_disconnect: OnDisconnect::Cancel,
+            executor: "g1".to_owned(),
+            stream: "stream.gateway.g1.t.1".to_owned(),
+        }
+        .into(),
+        TurnBegun { turn, executor: "g1".to_owned(), stream: "stream.gateway.g1.t.1".to_owned() }.into(),
+        TurnCompleted { turn, message: sealed(), finish_reason: "stop".to_owned(), usage }.into(),
+        TurnFailed { turn, code: "upstream_disconnected".to_owned(), upstream_status: Some(500), partial: Some(sealed()), usage }.into(),
+        TurnInterrupted { turn, partial: None, usage }.into(),
+        TurnCancelled { turn, partial: Some(sealed()), usage }.into(),
+        TurnSubmissionUnknown { turn }.into(),
+        Renamed { title: sealed() }.into(),
+        Deleted {}.into(),
+    ];
+    let all = account.into_iter().map(Fact::from).chain(setting.into_iter().map(Fact::from));
+    all.chain(workload.into_iter().map(Fact::from)).chain(conversation.into_iter().map(Fact::from)).collect()
+}
+
+fn noun(kind: &str) -> Noun {
+    kind.split('.').next().unwrap().parse().unwrap()
+}
+
+fn envelope(fact: &Fact) -> Envelope {
+    let (kind, schema_version, data) = fact.encode().unwrap().unwrap();
+    Envelope {
+        format: FORMAT,
+        event_id: Uuid::from_u128(11),
+        command_id: Uuid::from_u128(12),
+        version: 1,
+        at: Micros(1_700_000_000_000_001),
+        actor: "key:k".to_owned(),
+        on_behalf_of: Some("principal:p".to_owned()),
+        correlation_id: Uuid::from_u128(13),
+        causation_id: None,
+        traceparent: None,
+        prev: chain_start("evt.0.platform.setting.features"),
+        key_id: Some(Uuid::from_u128(14)),
+        kind: kind.to_owned(),
+        schema_version,
+        data,
+    }
+}
+
+/// Stored bytes never change their meaning: a change of a file under `golden/` is a change of history. To add a new
+/// type or version, run with `SIGNALBOX_WRITE_GOLDEN=1`, which only ever writes files that are missing.
+#[test]
+fn golden_bytes_are_what_they_were() {
+    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("golden");
+    let write = std::env::var_os("SIGNALBOX_WRITE_GOLDEN").is_some();
+    for fact in examples() {
+        let envelope = envelope(&fact);
+        let bytes = envelope.encode().unwrap();
+        let text = format!("{envelope:#?}\n{fact:#?}\n");
+        let folder = root.join(&envelope.kind);
+        let (binary, readable) = (folder.join(format!("v{}.mp", envelope.schema_version)), folder.join(format!("v{}.txt", envelope.schema_version)));
+        if write && !binary.exists() {
+            std::fs::create_dir_all(&folder).unwrap();
+            std::fs::write(&binary, &bytes).unwrap();
+            std::fs::write(&readable, &text).unwrap();
+        }
+        let frozen = std::fs::read(&binary).unwrap_or_else(|_| panic!("no golden file for {}", envelope.kind));
+        assert_eq!(frozen, bytes, "today's code writes {} differently", envelope.kind);
+        let read = Envelope::decode(&frozen).unwrap();
+        let fact = Fact::decode(noun(&read.kind), &read).unwrap();
+        assert_eq!(format!("{read:#?}\n{fact:#?}\n"), std::fs::read_to_string(&readable).unwrap(), "today's code reads {} differently", read.kind);
+    }
+}
+
+#[test]
+fn every_type_has_an_example_and_every_golden_file_a_type() {
+    let shown: BTreeSet<String> = examples().iter().map(|fact| envelope(fact).kind).collect();
+    let known: BTreeSet<String> = Fact::types().map(|(name, _)| name.to_owned()).collect();
+    assert_eq!(shown, known);
+    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("golden");
+    for folder in std::fs::read_dir(root).unwrap() {
+        let folder = folder.unwrap();
+        let kind = folder.file_name().to_string_lossy().into_owned();
+        for file in std::fs::read_dir(folder.path()).unwrap() {
+            let path = file.unwrap().path();
+            if path.extension().is_some_and(|extension| extension == "mp") {
+                let read = Envelope::decode(&std::fs::read(&path).unwrap()).unwrap();
+                assert_eq!(read.kind, kind);
+                assert_ne!(Fact::decode(noun(&kind), &read).unwrap(), Fact::Unknown, "{} can no longer be read", path.display());
+            }
+        }
+    }
+}
+
+#[test]
+fn plain_text_cannot_be_encoded() {
+    let fact: conversation::Event = Renamed { title: "secret".into() }.into();
+    assert!(fact.encode().is_err());
+    assert!(!format!("{fact:?}").contains("secret"));
+    let erased: conversation::Event = Renamed { title: Text::Erased }.into();
+    assert!(erased.encode().is_err());
+}
+
+#[test]
+fn a_later_format_may_append_elements() {
+    let bytes = envelope(&examples()[0]).encode().unwrap();
+    // 15 elements in a fixarray; two more make an array16.
+    assert_eq!(bytes[0], 0x9f);
+    let longer = [&[0xdc, 0x00, 0x11][..], &bytes[1..], &[0xc0, 0xa1, b'x']].concat();
+    assert_eq!(Envelope::decode(&longer).unwrap(), Envelope::decode(&bytes).unwrap());
+    assert!(Envelope::decode(&[&bytes[..], &[0xc0]].concat()).is_err(), "trailing bytes");
+    assert!(Envelope::decode(&bytes[..bytes.len() - 1]).is_err(), "cut short");
+}
+
+#[test]
+fn unknown_types_and_versions_are_carried() {
+    let mut unknown = envelope(&examples()[0]);
+    unknown.kind = "account.model_paused".to_owned();
+    assert_eq!(Fact::decode(Noun::Account, &unknown).unwrap(), Fact::Unknown);
+    let mut newer = envelope(&examples()[0]);
+    newer.schema_version = 9;
+    assert_eq!(Fact::decode(Noun::Account, &newer).unwrap(), Fact::Unknown);
+    assert!(Fact::decode(Noun::Workload, &newer).is_err(), "an event of another noun");
+}
+
+#[test]
+fn new_fields_are_passed_over_and_data_reads_as_json() {
+    #[derive(serde::Serialize)]
+    struct Later {
+        name: &'static str,
+        more: Vec<u8>,
+    }
+    let data = rmp_serde::to_vec_named(&Later { name: "Acme", more: vec![1] }).unwrap();
+    let read = account::Event::decode("account.created", 1, &data).unwrap();
+    assert_eq!(read, Some(Created { name: "Acme".to_owned() }.into()));
+    assert_eq!(json::data(&data).unwrap()["more"], serde_json::json!([1]));
+    for fact in examples() {
+        let shown = json::data(&envelope(&fact).data).unwrap();
+        assert!(matches!(shown, Value::Object(_)));
+        assert!(!shown.to_string().contains("inline"), "sealed bytes are not shown: {shown}");
+    }
+}
+
+#[test]
+fn a_chain_ties_events_to_their_subject_and_order() {
+    assert_ne!(chain_start("evt.0.a.workload.x"), chain_start("evt.0.a.workload.y"));
+    assert_ne!(chain_next(b"a"), chain_next(b"b"));
+}
+
+/// A few bytes that promise gigabytes are refused without the memory being asked for.
+#[test]
+fn lengths_are_not_believed() {
+    let hostile: [&[u8]; 3] = [&[0xdd, 0xff, 0xff, 0xff, 0xff], &[0xdb, 0xd5, 0xfb, 0xd5, 0xc3], &[0xdc, 0xff, 0xff].repeat(24_000)];
+    let before = peak_memory();
+    for _ in 0..1000 {
+        for bytes in hostile {
+            assert!(Envelope::decode(bytes).is_err());
+            assert!(Recorded::decode(1, "evt.0.platform.setting.features", bytes).is_err());
+            for (name, version) in Fact::types() {
+                assert!(account::Event::decode(name, version, bytes).is_err() || noun(name) != Noun::Account);
+            }
+            assert!(json::data(bytes).is_err());
+        }
+    }
+    let grown = peak_memory() - before;
+    assert!(grown < 16 * 1024, "{grown} KiB of memory were asked for");
+}
+
+/// The process's peak resident memory in KiB.
+fn peak_memory() -> i64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap_or("VmHWM: 0 kB");
+    line.split_whitespace().nth(1).and_then(|kib| kib.parse().ok()).unwrap_or(0)
+}
+
+#[test]
+fn the_platform_is_an_account_of_its_own() {
+    assert_eq!(AccountId::PLATFORM.to_string(), "platform");
+}
