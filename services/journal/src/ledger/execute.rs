@@ -39,6 +39,9 @@ impl Ledger {
         let mut ctx = (self.source)();
         let command_id = requester.command_id.map_or(ctx.id, |id| id.0);
         if let Some(at) = self.already(&folded, &aggregate, command_id).await? {
+            if !fresh {
+                self.catch_up(&mut folded, &aggregate).await?;
+            }
             let executed = self.executed(&folded, &aggregate, None, at);
             *slot = Some(folded);
             return Ok(executed);
