@@ -1,0 +1,9 @@
+//! The product as its users meet it.
+
+mod account;
+mod audit;
+mod conversation;
+mod openai;
+mod operation;
+mod security;
+mod workload;

@@ -1,0 +1,3 @@
+//! The log is what it was, or the auditor names the first bad place.
+
+mod tamper;

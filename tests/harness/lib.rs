@@ -1,0 +1,14 @@
+//! What acceptance tests and benches start: real servers, the service itself, a model that misbehaves on demand.
+
+pub mod answer;
+mod model;
+pub mod world;
+
+pub use answer::{Answer, Event};
+pub use model::{Behaviour, Model};
+pub use world::{Caller, World};
+
+/// TLS needs one provider a process; tests come here first.
+pub fn ready() {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+}

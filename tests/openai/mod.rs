@@ -1,0 +1,3 @@
+//! The official clients, unchanged.
+
+mod clients;

@@ -1,0 +1,6 @@
+//! Restarts, migrations, killed connections, poison.
+
+mod migrate;
+mod poison;
+mod rebuild;
+mod recover;
