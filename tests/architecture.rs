@@ -95,6 +95,7 @@ fn the_law_touches_nothing() {
         let text_path = path.display().to_string();
         let production = text.split("#[cfg(test)]").next().unwrap_or_default();
         if text_path.contains("services/domain/src") || text_path.contains("events/src") {
+            let production: String = production.lines().filter(|line| !line.trim_start().starts_with("//")).collect();
             for banned in ["tokio", "async ", "std::net", "std::fs", "Utc::now", "SystemTime"] {
                 assert!(!production.contains(banned), "{text_path} holds {banned}");
             }

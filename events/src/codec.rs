@@ -43,8 +43,20 @@ pub(crate) fn read<T: serde::de::DeserializeOwned>(bytes: &[u8]) -> Result<T, De
 #[error("the event cannot be encoded")]
 pub struct EncodeError(#[from] rmp_serde::encode::Error);
 
+/// A fact as it is stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Encoded {
+    /// Its stored name.
+    pub kind: &'static str,
+    /// The schema version that today's code writes.
+    pub schema_version: u16,
+    /// MessagePack with field names.
+    pub data: Vec<u8>,
+}
+
 /// What an event states.
 #[derive(Debug, Clone, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "a fact is looked at where it is decoded, never kept in bulk")]
 pub enum Fact {
     /// Of an account.
     Account(account::Event),
@@ -75,14 +87,15 @@ impl Fact {
     }
 
     /// The fact as it is stored: type name, schema version, bytes. `None` for a fact that this build does not know.
-    pub fn encode(&self) -> Result<Option<(&'static str, u16, Vec<u8>)>, EncodeError> {
-        Ok(match self {
-            Self::Account(event) => Some((event.type_name(), event.schema_version(), event.encode()?)),
-            Self::Conversation(event) => Some((event.type_name(), event.schema_version(), event.encode()?)),
-            Self::Setting(event) => Some((event.type_name(), event.schema_version(), event.encode()?)),
-            Self::Workload(event) => Some((event.type_name(), event.schema_version(), event.encode()?)),
-            Self::Unknown => None,
-        })
+    pub fn encode(&self) -> Result<Option<Encoded>, EncodeError> {
+        let (kind, schema_version, data) = match self {
+            Self::Account(event) => (event.type_name(), event.schema_version(), event.encode()?),
+            Self::Conversation(event) => (event.type_name(), event.schema_version(), event.encode()?),
+            Self::Setting(event) => (event.type_name(), event.schema_version(), event.encode()?),
+            Self::Workload(event) => (event.type_name(), event.schema_version(), event.encode()?),
+            Self::Unknown => return Ok(None),
+        };
+        Ok(Some(Encoded { kind, schema_version, data }))
     }
 
     /// Calls `visit` for each personal text.

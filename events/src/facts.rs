@@ -7,6 +7,7 @@ macro_rules! facts {
         /// Every fact of this noun.
         #[derive(Debug, Clone, PartialEq)]
         #[expect(missing_docs, reason = "each variant is documented at its struct")]
+        #[allow(clippy::large_enum_variant, clippy::allow_attributes, reason = "an event is looked at where it is decoded, never kept in bulk")]
         pub enum Event { $($variant($variant)),+ }
 
         impl Event {

@@ -17,7 +17,7 @@ pub mod text;
 pub mod time;
 pub mod workload;
 
-pub use codec::{DecodeError, EncodeError, Fact, Recorded};
+pub use codec::{DecodeError, EncodeError, Encoded, Fact, Recorded};
 pub use envelope::Envelope;
 pub use id::{AccountId, CommandId, ConversationId, EventId, KeyId, PrincipalId, TurnId, WorkloadId};
 pub use position::Position;

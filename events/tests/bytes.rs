@@ -1,5 +1,7 @@
 //! The bytes on the log: frozen for every type and version, bounded against hostile lengths, open to later formats.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use serde_json::Value;
 use signalbox_events::account::{Created, KeyIssued, KeyRevoked, MemberAdded, Role};
 use signalbox_events::conversation::*;
@@ -7,7 +9,7 @@ use signalbox_events::envelope::{FORMAT, chain_next, chain_start};
 use signalbox_events::setting::{GapAccepted, InferenceSwitched};
 use signalbox_events::workload::{self, DeletionRequested, Deployed, Observed, Resumed, RolledBack, Scaled, Spec, State, Suspended, Updated};
 use signalbox_events::{
-    AccountId, Envelope, Fact, KeyId, Micros, Noun, PrincipalId, Sealed, Text, TurnId, WorkloadId, account, conversation, json, setting,
+    AccountId, Encoded, Envelope, Fact, KeyId, Micros, Noun, PrincipalId, Sealed, Text, TurnId, WorkloadId, account, conversation, json, setting,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -108,7 +110,7 @@ fn noun(kind: &str) -> Noun {
 }
 
 fn envelope(fact: &Fact) -> Envelope {
-    let (kind, schema_version, data) = fact.encode().unwrap().unwrap();
+    let Encoded { kind, schema_version, data } = fact.encode().unwrap().unwrap();
     Envelope {
         format: FORMAT,
         event_id: Uuid::from_u128(11),

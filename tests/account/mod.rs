@@ -25,7 +25,7 @@ async fn keys_are_issued_used_and_revoked_on_every_replica() {
     wait(|| async { second.get("/v1/settings").await.status == 401 }).await;
     assert!(since.elapsed() < Duration::from_secs(5));
     // An end in the past is refused; one in the future comes.
-    let soon = (chrono::Utc::now() + chrono::Duration::seconds(1)).to_rfc3339();
+    let soon = (signalbox::clock::now() + chrono::Duration::seconds(1)).to_rfc3339();
     let issued = world.admin.post("/v1/accounts/current/keys", json!({"label": "short", "roles": ["member"], "expires_at": soon})).await.ok();
     let short = world.caller(1, issued["secret"].as_str().unwrap());
     wait(|| async { short.get("/v1/settings").await.status == 401 }).await;

@@ -144,10 +144,7 @@ fn stream_of(model: &Arc<Inner>, deltas: Vec<String>, pause: Duration, breaks: b
     }
     let watch = Watch { model: model.clone(), ended: false };
     let frames = stream::unfold((frames.into_iter(), watch), move |(mut frames, mut watch)| async move {
-        let Some((is_delta, frame)) = frames.next() else {
-            watch.ended = true;
-            return None;
-        };
+        let (is_delta, frame) = frames.next()?;
         if is_delta {
             tokio::time::sleep(pause).await;
             watch.model.sent.lock().unwrap().push(Instant::now());

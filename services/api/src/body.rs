@@ -2,17 +2,18 @@
 
 use crate::auth::Caller;
 use crate::problem::Problem;
-use axum::body::Bytes;
 use axum::extract::{FromRequest, Request};
-use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
+use futures_util::StreamExt;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use signalbox_domain::conversation::message::check_no_nul;
 use signalbox_domain::{Code, Rejection};
 
 /// Largest body in bytes, decompressed.
-pub(crate) const MOST_BYTES: usize = 8 * 1024 * 1024;
+const MOST_BYTES: usize = 8 * 1024 * 1024;
+/// Bytes of a body that is too large that are read, and thrown away, before the connection is cut.
+const MOST_READ: usize = 4 * MOST_BYTES;
 /// Deepest nesting.
 const MOST_DEPTH: usize = 64;
 /// Names by which callers try to say whose something is.
@@ -24,7 +25,7 @@ pub(crate) struct Body(pub Map<String, Value>);
 impl<S: Send + Sync> FromRequest<S> for Body {
     type Rejection = Problem;
 
-    async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {
+    async fn from_request(request: Request, _: &S) -> Result<Self, Problem> {
         let kind = request.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
         let json = kind.split(';').next().is_some_and(|kind| {
             let kind = kind.trim().to_ascii_lowercase();
@@ -33,12 +34,26 @@ impl<S: Send + Sync> FromRequest<S> for Body {
         if !json {
             return Err(Problem::new(Code::UnsupportedMediaType, "send the body as `Content-Type: application/json`"));
         }
-        let bytes = Bytes::from_request(request, state).await.map_err(|rejection| match rejection.status() {
-            StatusCode::PAYLOAD_TOO_LARGE => Problem::new(Code::BodyTooLarge, format!("a body has at most {MOST_BYTES} bytes")),
-            _ => Problem::new(Code::InvalidBody, "the body cannot be read"),
-        })?;
-        parse(&bytes).map(Self).map_err(Into::into)
+        parse(&collect(request).await?).map(Self).map_err(Into::into)
     }
+}
+
+/// The body's bytes. One that is too large is read on for a while without being kept: a client that is cut off while it
+/// sends never sees the answer.
+async fn collect(request: Request) -> Result<Vec<u8>, Problem> {
+    let mut stream = request.into_body().into_data_stream();
+    let mut bytes = Vec::new();
+    let mut read = 0;
+    while let Some(chunk) = stream.next().await {
+        let chunk = chunk.map_err(|_| Problem::new(Code::InvalidBody, "the body cannot be read"))?;
+        read += chunk.len();
+        if read <= MOST_BYTES {
+            bytes.extend_from_slice(&chunk);
+        } else if read > MOST_READ {
+            break;
+        }
+    }
+    if read > MOST_BYTES { Err(Problem::new(Code::BodyTooLarge, format!("a body has at most {MOST_BYTES} bytes"))) } else { Ok(bytes) }
 }
 
 fn parse(bytes: &[u8]) -> Result<Map<String, Value>, Rejection> {

@@ -11,7 +11,7 @@ use signalbox_domain::{Code, Rejection};
 use signalbox_events::{CommandId, Position};
 use signalbox_journal::Requester;
 use signalbox_projections::{Projection, checkpoint};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use uuid::Uuid;
 
 /// How long a query waits for its view.
@@ -89,6 +89,24 @@ pub(crate) async fn wait_for(app: &App, view: &dyn Projection, after: Option<&st
             more: vec![("wanted", wanted.to_string().into()), ("reached", at.to_string().into())],
             ..Problem::new(Code::ViewBehind, format!("the view has reached {at}, not yet {wanted}"))
         }),
+    }
+}
+
+/// The row of a thing that the log knows: the view follows within milliseconds, and until then it is not missing but late.
+pub(crate) async fn row<T, E, F>(mut find: impl FnMut() -> F) -> Result<T, Problem>
+where
+    E: Into<Problem>,
+    F: Future<Output = Result<Option<T>, E>>,
+{
+    let until = Instant::now() + PATIENCE;
+    loop {
+        if let Some(row) = find().await.map_err(Into::into)? {
+            return Ok(row);
+        }
+        if Instant::now() > until {
+            return Err(Problem { retry_after: Some(1), ..Problem::new(Code::ViewBehind, "it exists, but the view does not show it yet") });
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
 

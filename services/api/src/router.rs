@@ -3,9 +3,9 @@
 use crate::openapi::{Document, viewer};
 use crate::problem::Problem;
 use crate::state::App;
-use crate::{account, body, conversation, event, health, openai, setting, turn, workload};
+use crate::{account, conversation, event, health, openai, setting, turn, workload};
 use axum::Router;
-use axum::extract::{DefaultBodyLimit, MatchedPath, Request, State};
+use axum::extract::{MatchedPath, Request, State};
 use axum::http::header::CONTENT_TYPE;
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
@@ -68,7 +68,6 @@ pub fn router(app: App) -> Router {
         .method_not_allowed_fallback(|| async { Problem::new(Code::MethodNotAllowed, "the method is not allowed here") })
         .fallback(|| async { Problem::not_found() })
         .layer(middleware::from_fn_with_state(app.clone(), observe))
-        .layer(DefaultBodyLimit::max(body::MOST_BYTES))
         .layer(RequestDecompressionLayer::new())
         .layer(CatchPanicLayer::custom(|_| Problem::new(Code::Internal, "something failed here").into_response()))
         .with_state(app)

@@ -51,12 +51,19 @@ struct Chain {
     sequence: u64,
 }
 
+/// A finding, unless a loss that is known explains it.
+struct Suspicion {
+    sequence: u64,
+    /// The sequences between which such a loss would have to lie.
+    explained_by: Option<(u64, u64)>,
+    finding: Finding,
+}
+
 struct Verification {
     partition: u16,
     hash: RunningHash,
     chains: HashMap<String, Chain>,
-    /// A finding with the sequences between which a known loss would explain it.
-    findings: Vec<(u64, Option<(u64, u64)>, Finding)>,
+    findings: Vec<Suspicion>,
     accepted: HashSet<(u16, u64)>,
     events: u64,
 }
@@ -77,7 +84,7 @@ pub async fn verify(journal: &dyn Journal, folder: &Folder, key: &VerifyingKey) 
     }
     for part in parts {
         let gaps: Vec<u64> = accepted.iter().filter(|(partition, _)| *partition == part.partition).map(|(_, sequence)| *sequence).collect();
-        for (_, explained_by, finding) in part.findings {
+        for Suspicion { explained_by, finding, .. } in part.findings {
             let known = explained_by.is_some_and(|(after, before)| gaps.iter().any(|gap| (after + 1..=before).contains(gap)));
             if !known {
                 verdict.findings.push(finding);
@@ -132,14 +139,14 @@ async fn partition_of(journal: &dyn Journal, folder: &Folder, key: &VerifyingKey
     if covered > last {
         part.find(last + 1, None, "tail_missing", format!("a checkpoint covers {partition}.{covered}, the log ends at {partition}.{last}"));
     }
-    part.findings.sort_by_key(|(sequence, _, _)| *sequence);
+    part.findings.sort_by_key(|suspicion| suspicion.sequence);
     Ok((part, compared, last.saturating_sub(covered)))
 }
 
 impl Verification {
     fn find(&mut self, sequence: u64, explained_by: Option<(u64, u64)>, code: &'static str, detail: String) {
         let position = Position::new(self.partition, sequence).to_string();
-        self.findings.push((sequence, explained_by, Finding { position, code, detail }));
+        self.findings.push(Suspicion { sequence, explained_by, finding: Finding { position, code, detail } });
     }
 
     fn take(&mut self, stored: &Stored) {

@@ -218,7 +218,8 @@ mod tests {
 
     #[test]
     fn each_unsafe_stream_setting_is_named() {
-        let table: Vec<(&str, Box<dyn Fn(&mut Config)>)> = vec![
+        type Break = Box<dyn Fn(&mut Config)>;
+        let table: Vec<(&str, Break)> = vec![
             ("storage", Box::new(|config| config.storage = StorageType::Memory)),
             ("retention", Box::new(|config| config.retention = RetentionPolicy::WorkQueue)),
             ("retention", Box::new(|config| config.retention = RetentionPolicy::Interest)),

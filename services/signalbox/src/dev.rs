@@ -1,5 +1,7 @@
 //! `signalbox dev`: everything on this machine, from nothing, with one command.
 
+#![expect(clippy::print_stdout, reason = "what scripts take is printed on standard output")]
+
 use crate::bootstrap::{self, AdminKey};
 use crate::config::{Config, Keys, Nats};
 use crate::serve::{self, Role, Service};

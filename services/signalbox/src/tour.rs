@@ -1,5 +1,7 @@
 //! The main job, told as it happens. Everything printed is read back from the API or from the log.
 
+#![expect(clippy::print_stdout, reason = "a story is told on standard output")]
+
 use crate::client::Client;
 use crate::config::{Config, key};
 use crate::{Error, serve};

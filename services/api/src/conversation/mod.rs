@@ -4,7 +4,7 @@ use crate::auth::Caller;
 use crate::body::Body;
 use crate::cursor;
 use crate::problem::{Problem, ProblemBody};
-use crate::request::{Asked, wait_for};
+use crate::request::{Asked, row, wait_for};
 use crate::state::App;
 use crate::turn::TurnView;
 use crate::workload::{Stated, id};
@@ -199,7 +199,7 @@ pub(crate) async fn get(
     visible(&app, &caller, &text).await?;
     wait_for(&app, &View, query.after.as_deref()).await?;
     let id: ConversationId = id(&text)?;
-    let row = conversation::find(&app.db, id.0).await?.ok_or_else(Problem::not_found)?;
+    let row = row(|| conversation::find(&app.db, id.0)).await?;
     let turns = conversation::turns(&app.db, id.0, query.after_turn.unwrap_or(0), MOST_TURNS).await?;
     Ok(Json(ConversationView::new(row, Some(turns.into_iter().map(TurnView::new).collect()))))
 }

@@ -4,7 +4,7 @@ use super::TurnView;
 use crate::auth::Caller;
 use crate::conversation::{gate, visible};
 use crate::problem::{Problem, ProblemBody};
-use crate::request::wait_for;
+use crate::request::{row, wait_for};
 use crate::state::App;
 use crate::workload::get::After;
 use crate::workload::id;
@@ -34,6 +34,6 @@ pub(crate) async fn get(
 ) -> Result<Json<TurnView>, Problem> {
     let (_, _, turn, _) = visible_turn(&app, &caller, &conversation, &turn).await?;
     wait_for(&app, &View, query.after.as_deref()).await?;
-    let row = conversation::turn(&app.db, turn.0).await?.ok_or_else(Problem::not_found)?;
+    let row = row(|| conversation::turn(&app.db, turn.0)).await?;
     Ok(Json(TurnView::new(row)))
 }

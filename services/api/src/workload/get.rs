@@ -3,7 +3,7 @@
 use super::{Workload, gate, visible};
 use crate::auth::Caller;
 use crate::problem::{Problem, ProblemBody};
-use crate::request::wait_for;
+use crate::request::{row, wait_for};
 use crate::state::App;
 use axum::Json;
 use axum::extract::{Path, Query, State};
@@ -35,6 +35,6 @@ pub(crate) async fn get(
     }
     wait_for(&app, &View, query.after.as_deref()).await?;
     let id: WorkloadId = super::id(&aggregate.id)?;
-    let row = workload_list::find(&app.db, id.0).await?.ok_or_else(Problem::not_found)?;
+    let row = row(|| workload_list::find(&app.db, id.0)).await?;
     Ok(Json(Workload::new(row, true)))
 }

@@ -6,7 +6,7 @@ use crate::journal::{Append, AppendError};
 use crate::vault;
 use signalbox_domain::{Context, Decider};
 use signalbox_events::envelope::FORMAT;
-use signalbox_events::{Aggregate, Envelope, EventId, Fact, Micros};
+use signalbox_events::{Aggregate, Encoded, Envelope, EventId, Fact, Micros};
 use std::time::Duration;
 use uuid::Uuid;
 
@@ -213,7 +213,7 @@ fn envelope<D: Decider>(
 ) -> Result<(Vec<u8>, &'static str), Failure> {
     // A rule only states facts that this build knows, so the arm for an unknown one is a refusal that nobody sees.
     let unknown = || AppendError::Refused { code: 0, description: "an unknown fact cannot be stated".to_owned() };
-    let (kind, schema_version, data) = fact.encode()?.ok_or_else(unknown)?;
+    let Encoded { kind, schema_version, data } = fact.encode()?.ok_or_else(unknown)?;
     let envelope = Envelope {
         format: FORMAT,
         event_id: ctx.id,

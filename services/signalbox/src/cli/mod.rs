@@ -173,6 +173,7 @@ fn logs(quiet: bool) {
     let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).try_init();
 }
 
+#[expect(clippy::print_stdout, reason = "a script takes the key from standard output")]
 async fn serve(options: Serve) -> Result<(), Error> {
     let config = Config::read(options.config.as_deref())?;
     let service = Service::start(&config, &options.role).await?;

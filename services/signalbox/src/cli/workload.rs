@@ -184,7 +184,11 @@ pub(super) async fn run(verb: Verb) -> Result<(), Error> {
             let client = connection.client()?;
             let body = json!({"name": name, "spec": spec.json(), "labels": object(label)});
             let done = client.send_once(Method::POST, "/v1/workloads", Some(body), idempotency_key.as_deref()).await?;
-            if wait { waited(&client, &done, &connection).await } else { Ok(output::one(connection.output, &done, &STATED)) }
+            if wait {
+                return waited(&client, &done, &connection).await;
+            }
+            output::one(connection.output, &done, &STATED);
+            Ok(())
         }
         Verb::Update { which, spec } => command(&which, Method::PUT, "", Some(json!({"spec": spec.json()}))).await,
         Verb::Rollback { which, to } => command(&which, Method::POST, "/rollback", Some(json!({"to": to}))).await,
