@@ -530,6 +530,26 @@ async fn the_gate_reads_the_servers_own_words() {
     assert!(refusal.contains("persist_mode"), "{refusal}");
 }
 
+/// Every duration that we set is read back from the server in the unit that was meant.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn durations_are_what_they_were_meant_to_be() {
+    let (server, _journal) = one_server().await;
+    let client = crate::nats::connect(&server.server.url(), options(String::new(), 1).credentials.as_ref(), "test").await.unwrap();
+    let answer = client.request("$JS.API.STREAM.INFO.KV_HEARTBEATS", Bytes::new()).await.unwrap();
+    let info: serde_json::Value = serde_json::from_slice(&answer.payload).unwrap();
+    assert_eq!(info["config"]["max_age"], 20_000_000_000_u64, "20 s in nanoseconds");
+    let answer = client.request("$JS.API.STREAM.INFO.EVENTS_0", Bytes::new()).await.unwrap();
+    let info: serde_json::Value = serde_json::from_slice(&answer.payload).unwrap();
+    assert_eq!((&info["config"]["duplicate_window"], &info["config"]["max_age"]), (&100_000_000.into(), &0.into()));
+    // A bucket that someone made with 20 ms is refused by name.
+    let server = nats(|_| {}).await.unwrap();
+    let client = crate::nats::connect(&server.server.url(), options(String::new(), 1).credentials.as_ref(), "test").await.unwrap();
+    let config = async_nats::jetstream::kv::Config { bucket: "HEARTBEATS".to_owned(), max_age: Duration::from_millis(100), ..Default::default() };
+    async_nats::jetstream::new(client).create_key_value(config).await.unwrap();
+    let refusal = Nats::open(options(server.server.url(), 1)).await.err().unwrap().to_string();
+    assert!(refusal.contains("HEARTBEATS") && refusal.contains("20s"), "{refusal}");
+}
+
 /// Stands in for a log that lost messages: some sequences are missing.
 #[tokio::test]
 async fn a_gap_stops_a_follower_until_it_is_accepted() {

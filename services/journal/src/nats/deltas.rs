@@ -47,7 +47,8 @@ impl Deltas {
             persist_mode: Some(PersistenceMode::Async),
             discard: DiscardPolicy::Old,
             max_age: KEPT,
-            max_bytes: 1 << 30,
+            // A bound in bytes would be reserved, and refused on a small disk.
+            max_messages: 1_000_000,
             num_replicas: 1,
             allow_direct: true,
             ..Default::default()

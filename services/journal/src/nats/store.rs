@@ -29,7 +29,16 @@ pub(super) async fn open(jetstream: &Context, store: Store, replicas: usize, cre
             }
         },
         Store::Keys | Store::Snapshots | Store::Heartbeats => match jetstream.get_key_value(&bucket).await {
-            Ok(kv) => Ok(Bucket::Kv(kv)),
+            Ok(kv) => {
+                // A slip of a unit somewhere would make signs of life end at once, or never.
+                let (found, wanted) = (kv.stream.cached_info().config.max_age, store.max_age().unwrap_or_default());
+                if found != wanted {
+                    return Err(StoreError::Failed(format!(
+                        "its entries live {found:?}, and must live {wanted:?}: delete the bucket or set its max_age"
+                    )));
+                }
+                Ok(Bucket::Kv(kv))
+            }
             Err(error) if !create => Err(failed(error)),
             Err(_) => {
                 let storage = if store == Store::Heartbeats { stream::StorageType::Memory } else { stream::StorageType::File };
