@@ -8,7 +8,7 @@ use axum::Router;
 use axum::extract::{MatchedPath, Request, State};
 use axum::http::header::CONTENT_TYPE;
 use axum::middleware::{self, Next};
-use axum::response::{IntoResponse, Response};
+use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::get;
 use signalbox_domain::Code;
 use std::time::Instant;
@@ -65,6 +65,7 @@ pub fn router(app: App) -> Router {
     router
         .route("/openapi.json", get(move || async move { ([(CONTENT_TYPE, "application/json")], document) }))
         .route("/docs", get(viewer))
+        .route("/", get(|| async { Redirect::temporary("/docs") }))
         .method_not_allowed_fallback(|| async { Problem::new(Code::MethodNotAllowed, "the method is not allowed here") })
         .fallback(|| async { Problem::not_found() })
         .layer(middleware::from_fn_with_state(app.clone(), observe))

@@ -64,7 +64,7 @@ impl Client {
 
     /// A command whose answer streams; `show` gets each event as it arrives.
     pub async fn stream(&self, path: &str, body: Value, show: &mut (dyn FnMut(&StreamEvent) + Send)) -> Result<(), Error> {
-        let response = self.request(Method::POST, path).json(&body).send().await?;
+        let response = sent(self.request(Method::POST, path).json(&body)).await?;
         let response = checked(response).await?;
         let mut bytes = response.bytes_stream();
         let mut pending = Vec::new();
@@ -88,7 +88,21 @@ fn event(frame: &str) -> Option<StreamEvent> {
 }
 
 async fn answer(request: RequestBuilder) -> Result<Value, Error> {
-    Ok(checked(request.send().await?).await?.json().await?)
+    Ok(checked(sent(request).await?).await?.json().await?)
+}
+
+/// Sends a request; what goes wrong is said in words of the command line.
+async fn sent(request: RequestBuilder) -> Result<Response, Error> {
+    request.send().await.map_err(|error| {
+        let url = error.url().map(|url| url.origin().ascii_serialization()).unwrap_or_default();
+        if error.is_connect() {
+            format!("cannot reach {url}: is the service running? Its address is SIGNALBOX_URL or --url").into()
+        } else if error.is_builder() {
+            "SIGNALBOX_URL or --url is no address; it looks like http://127.0.0.1:8080".into()
+        } else {
+            error.into()
+        }
+    })
 }
 
 /// An answer that is no success, as one line with its code.
@@ -100,6 +114,7 @@ async fn checked(response: Response) -> Result<Response, Error> {
     let body: Value = response.json().await.unwrap_or_default();
     let field = body["field"].as_str().map(|field| format!(" [{field}]")).unwrap_or_default();
     match (body["code"].as_str(), body["detail"].as_str()) {
+        (Some("unauthenticated"), _) => Err("unauthenticated: the API key in SIGNALBOX_KEY or --key is not valid here".into()),
         (Some(code), Some(detail)) => Err(format!("{code}{field}: {detail}").into()),
         _ => Err(format!("the service answered {status}").into()),
     }

@@ -245,9 +245,9 @@ async fn work(
             }
         }
     } else {
-        let runtime = if options.no_model { "echo" } else { "llama" };
+        let (name, runtime) = if options.no_model { ("echo", "echo") } else { ("smollm2", "llama") };
         say("  next         signalbox setting inference on");
-        say(&format!("               signalbox workload deploy smollm2 --kind local-inference --runtime {runtime} --wait"));
+        say(&format!("               signalbox workload deploy {name} --runtime {runtime} --wait"));
     }
     say("  stop         Ctrl-C");
     let _ = stop.await;

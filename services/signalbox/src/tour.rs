@@ -36,15 +36,22 @@ pub async fn tour(url: &str, secret: &str, config: &Config, no_model: bool) -> R
 
     chapter(1, "Turn on inference");
     let done = api.send(Method::PUT, "/v1/settings/platform/inference", Some(json!({"enabled": true}))).await?;
-    line(format!("inference_enabled: {} at position {}", api.get("/v1/settings").await?["inference_enabled"], done["position"]));
+    line(format!("inference_enabled: {} at position {}", api.get("/v1/settings").await?["inference_enabled"], shown(&done["position"])));
 
     let runtime = if no_model { "echo" } else { "llama" };
     chapter(2, &format!("Deploy {} as local-inference", if no_model { "the echo test runtime" } else { "SmolLM2-135M-Instruct" }));
     let spec = json!({"kind": "local-inference", "runtime": runtime});
-    let name = if no_model { "echo" } else { "smollm2" };
-    let done = api.send(Method::POST, "/v1/workloads", Some(json!({"name": name, "spec": spec}))).await?;
+    let name = if no_model { "tour-echo" } else { "tour-smollm2" };
+    let body = json!({"name": name, "spec": spec});
+    // A second tour on the same folder shows the deployment of the first: the same key deploys once, for ever.
+    let mut done = api.send_once(Method::POST, "/v1/workloads", Some(body.clone()), Some(name)).await?;
+    let gone = |done: &Value| format!("/v1/workloads/{}", done["id"].as_str().unwrap_or_default());
+    if done["stated"] == false && api.get(&gone(&done)).await.is_err() {
+        done = api.send(Method::POST, "/v1/workloads", Some(body)).await?;
+    }
     let workload = text(&done["id"])?;
-    line(format!("workload {workload} stated at position {}", done["position"]));
+    let stated = if done["stated"] == true { "stated" } else { "was stated before," };
+    line(format!("workload {workload} {stated} at position {}", shown(&done["position"])));
     let mut last = String::new();
     let row = until("the deployment runs", async || {
         let row = api.get(&format!("/v1/workloads/{workload}?after={}", text(&done["position"])?)).await?;
@@ -60,7 +67,7 @@ pub async fn tour(url: &str, secret: &str, config: &Config, no_model: bool) -> R
         }
     })
     .await?;
-    line(format!("requests name it {}", row["route_name"]));
+    line(format!("requests name it {}", shown(&row["route_name"])));
 
     chapter(3, "Open a conversation and say something");
     let done = api.send(Method::POST, "/v1/conversations", Some(json!({"workload": workload}))).await?;
@@ -105,7 +112,7 @@ pub async fn tour(url: &str, secret: &str, config: &Config, no_model: bool) -> R
     again["stream"] = false.into();
     let second = api.send(Method::POST, &turns, Some(again)).await?;
     let calls = model_calls(&api).await? - calls_before;
-    line(format!("same turn {}, same answer: {}, model calls: {calls}", second["turn_id"], second["answer"]["content"] == streamed));
+    line(format!("same turn {}, same answer: {}, model calls: {calls}", shown(&second["turn_id"]), second["answer"]["content"] == streamed));
     if second["turn_id"] != turn["turn_id"] || second["answer"]["content"] != streamed || calls != 1 {
         return Err("the second request was not answered by the first turn".into());
     }
@@ -163,6 +170,11 @@ pub async fn tour(url: &str, secret: &str, config: &Config, no_model: bool) -> R
 
 fn items(list: &Value) -> impl Iterator<Item = &Value> {
     list["items"].as_array().into_iter().flatten()
+}
+
+/// A value without JSON's quotes.
+fn shown(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
 fn text(value: &Value) -> Result<String, Error> {

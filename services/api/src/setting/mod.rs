@@ -96,6 +96,11 @@ pub(crate) async fn accept_gap(State(app): State<App>, asked: Asked, body: Body)
     asked.caller.must_be_platform_admin()?;
     let GapBody { position, reason } = body.read()?;
     let position: Position = position.parse().map_err(|_| Rejection::field("position", "must be a position, `<partition>.<sequence>`"))?;
+    let found = app.ledger.journal().read(position.partition, ">", position.sequence.saturating_sub(1), 1).await?.0;
+    // Nothing behind it: it is not missing, it has not come yet.
+    if found.first().is_none_or(|stored| stored.sequence == position.sequence) {
+        return Err(Rejection::field("position", "is not missing: `log_gap` and `audit verify` name the first missing position").into());
+    }
     let command = AcceptGap { partition: position.partition, sequence: position.sequence, reason };
     let request = Request { aggregate: Aggregate::setting(AccountId::PLATFORM), command, requester: asked.requester() };
     let done = app.ledger.execute::<Setting>(request).await?;

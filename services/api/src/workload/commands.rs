@@ -58,6 +58,11 @@ async fn open(app: &App, asked: &Asked, id: &str) -> Result<Aggregate, Problem> 
     Ok(aggregate)
 }
 
+/// Admins can still stop what runs while inference is off.
+async fn may_stop(app: &App, asked: &Asked, aggregate: &Aggregate, workload: &Existing) -> Result<(), Problem> {
+    if asked.caller.is_platform_admin() { Ok(()) } else { gate(app, aggregate.account, category(workload)).await }
+}
+
 fn category(workload: &Existing) -> Category {
     workload.kind().map_or(Category::Deployment, |kind| kind.category())
 }
@@ -95,7 +100,9 @@ pub(crate) async fn scale(State(app): State<App>, asked: Asked, Path(id): Path<S
 #[utoipa::path(post, path = "/v1/workloads/{id}/suspend", tag = "workload", params(("id" = String, Path)), security(("key" = [])),
     responses((status = 202, body = Stated), (status = "4XX", body = ProblemBody, content_type = "application/problem+json")))]
 pub(crate) async fn suspend(State(app): State<App>, asked: Asked, Path(id): Path<String>) -> Answer {
-    let aggregate = open(&app, &asked, &id).await?;
+    asked.caller.must_be_member()?;
+    let (aggregate, workload) = visible(&app, &asked.caller, &id).await?;
+    may_stop(&app, &asked, &aggregate, &workload).await?;
     carry_out(&app, &asked, aggregate, Suspend {}).await
 }
 
@@ -113,9 +120,6 @@ pub(crate) async fn resume(State(app): State<App>, asked: Asked, Path(id): Path<
 pub(crate) async fn delete(State(app): State<App>, asked: Asked, Path(id): Path<String>) -> Answer {
     asked.caller.must_be_member()?;
     let (aggregate, workload) = visible(&app, &asked.caller, &id).await?;
-    // Admins can still delete what runs while inference is off.
-    if !asked.caller.is_platform_admin() {
-        gate(&app, aggregate.account, category(&workload)).await?;
-    }
+    may_stop(&app, &asked, &aggregate, &workload).await?;
     carry_out(&app, &asked, aggregate, Delete {}).await
 }

@@ -11,7 +11,7 @@ use axum::Json;
 use axum::extract::{Query, State};
 use serde::{Deserialize, Serialize};
 use signalbox_domain::{Code, Rejection};
-use signalbox_events::workload::Category;
+use signalbox_events::workload::{Category, Kind, State as Phase};
 use signalbox_projections::workload_list::{self, Filter, View};
 use utoipa::{IntoParams, ToSchema};
 
@@ -65,9 +65,9 @@ pub(crate) async fn list(
         return Err(bad("limit", format!("must lie within 1 and {MOST_ROWS}")).into());
     }
     let mut filter = scope(&caller, query.scope.as_deref())?;
-    filter.category = query.category.as_deref().map(|text| word("category", text)).transpose()?;
-    filter.kinds = words("kind", query.kind.as_deref())?;
-    filter.states = words("state", query.state.as_deref())?;
+    filter.category = query.category.as_deref().map(|text| word("category", text, &known(Category::ALL))).transpose()?;
+    filter.kinds = words("kind", query.kind.as_deref(), &known(Kind::ALL))?;
+    filter.states = words("state", query.state.as_deref(), &known(Phase::ALL))?;
     let scope = format!("{filter:?}");
     let after = query.cursor.as_deref().map(|text| cursor::decode(&app.cursor_key, &scope, text)).transpose()?;
     // While inference is off its deployments vanish, but for the admins who can still delete them.
@@ -96,16 +96,21 @@ fn scope(caller: &Caller, scope: Option<&str>) -> Result<Filter, Problem> {
     }
 }
 
-fn word<T: std::str::FromStr>(name: &str, text: &str) -> Result<T, Rejection> {
-    text.parse().map_err(|_| bad(name, "is not one of the known words"))
+/// The words that a filter takes, for people.
+fn known<T: std::fmt::Display>(words: &[T]) -> String {
+    words.iter().map(T::to_string).collect::<Vec<_>>().join(", ")
 }
 
-fn words<T: std::str::FromStr>(name: &str, text: Option<&str>) -> Result<Vec<T>, Rejection> {
+fn word<T: std::str::FromStr>(name: &str, text: &str, known: &str) -> Result<T, Rejection> {
+    text.parse().map_err(|_| bad(name, format!("must be one of {known}")))
+}
+
+fn words<T: std::str::FromStr>(name: &str, text: Option<&str>, known: &str) -> Result<Vec<T>, Rejection> {
     let values: Vec<_> = text.into_iter().flat_map(|text| text.split(',')).map(str::trim).collect();
     if values.len() > MOST_VALUES {
         return Err(bad(name, format!("must have at most {MOST_VALUES} values")));
     }
-    values.into_iter().map(|text| word(name, text)).collect()
+    values.into_iter().map(|text| word(name, text, known)).collect()
 }
 
 fn bad(name: &str, detail: impl Into<String>) -> Rejection {

@@ -16,7 +16,7 @@ pub struct Update {
 pub(super) fn decide(workload: &Existing, command: &Update) -> Result<Option<Event>, Rejection> {
     let kind = workload.kind().ok_or_else(Rejection::not_found)?;
     if command.spec.kind() != kind {
-        return Err(Rejection::field("spec.kind", format!("is fixed: this workload is a {kind}")));
+        return Err(Rejection::field("spec.kind", format!("is fixed: this workload is of kind {kind}")));
     }
     if kind.category() == signalbox_events::workload::Category::Job {
         return Err(Rejection::unsupported(kind, "be updated"));

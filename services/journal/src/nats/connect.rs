@@ -54,7 +54,7 @@ pub struct Options {
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// No connection.
-    #[error("cannot connect to NATS at {url}: {reason}")]
+    #[error("cannot connect to NATS at {url}: {reason}. Is it running? `signalbox dev` starts one and ends it again")]
     Connect {
         /// The address.
         url: String,

@@ -32,7 +32,7 @@ pub(super) enum Verb {
     AddMember {
         /// The member's name.
         name: String,
-        /// Roles, comma-separated.
+        /// Roles, comma-separated: platform_admin, account_admin, member, auditor, worker.
         #[arg(long, value_delimiter = ',', required = true)]
         roles: Vec<String>,
         /// The account's id, or `current`.

@@ -1,6 +1,7 @@
 //! `signalbox conversation ..`
 
-use super::{Connection, output, segment, workload};
+use super::{Connection, output, segment};
+use crate::client::Client;
 use crate::{Error, clock};
 use clap::Subcommand;
 use reqwest::Method;
@@ -42,6 +43,9 @@ pub(super) enum Verb {
         /// Rows of the page.
         #[arg(long, default_value_t = 50)]
         limit: u32,
+        /// Where the page begins.
+        #[arg(long)]
+        cursor: Option<String>,
         #[command(flatten)]
         connection: Connection,
     },
@@ -61,6 +65,15 @@ pub(super) enum Verb {
         #[command(flatten)]
         connection: Connection,
     },
+    /// End a turn that runs.
+    Cancel {
+        /// The conversation.
+        conversation: String,
+        /// The turn, as `show -o json` names it; else the one that runs.
+        turn: Option<String>,
+        #[command(flatten)]
+        connection: Connection,
+    },
     /// Delete a conversation.
     Delete {
         /// The conversation.
@@ -74,9 +87,7 @@ pub(super) async fn run(verb: Verb) -> Result<(), Error> {
     match verb {
         Verb::Start { workload, title, connection } => {
             let client = connection.client()?;
-            let path = workload::path_of(&client, &workload).await?;
-            let id = path.rsplit('/').next().unwrap_or_default();
-            let mut body = json!({"workload": id});
+            let mut body = deployment(&client, &workload).await?;
             if let Some(title) = title {
                 body["title"] = title.into();
             }
@@ -91,9 +102,11 @@ pub(super) async fn run(verb: Verb) -> Result<(), Error> {
             }
             say(&connection, &conversation, body).await?;
         }
-        Verb::List { limit, connection } => {
-            let page = connection.client()?.get(&format!("/v1/conversations?limit={limit}")).await?;
+        Verb::List { limit, cursor, connection } => {
+            let cursor = cursor.map(|cursor| format!("&cursor={}", segment(&cursor))).unwrap_or_default();
+            let page = connection.client()?.get(&format!("/v1/conversations?limit={limit}{cursor}")).await?;
             output::rows(connection.output, &page, output::items(&page), &COLUMNS);
+            output::more(connection.output, &page);
         }
         Verb::Show { conversation, connection } => {
             let shown = connection.client()?.get(&format!("/v1/conversations/{}", segment(&conversation))).await?;
@@ -104,6 +117,21 @@ pub(super) async fn run(verb: Verb) -> Result<(), Error> {
             let done = connection.client()?.send(Method::PATCH, &path, Some(json!({"title": title}))).await?;
             output::one(connection.output, &done, &STATED);
         }
+        Verb::Cancel { conversation, turn, connection } => {
+            let client = connection.client()?;
+            let path = format!("/v1/conversations/{}", segment(&conversation));
+            let turn = match turn {
+                Some(turn) => turn,
+                None => {
+                    let shown = client.get(&path).await?;
+                    let open = |turn: &&Value| turn["state"] == "running" || turn["state"] == "submitted";
+                    let running = shown["turns"].as_array().into_iter().flatten().find(open);
+                    running.and_then(|turn| turn["turn_id"].as_str()).ok_or("no turn of this conversation runs")?.to_owned()
+                }
+            };
+            let ended = client.send(Method::POST, &format!("{path}/turns/{}/cancel", segment(&turn)), None).await?;
+            output::one(connection.output, &ended, &[("turn", "turn_id"), ("state", "state"), ("partial", "partial")]);
+        }
         Verb::Delete { conversation, connection } => {
             let path = format!("/v1/conversations/{}", segment(&conversation));
             let done = connection.client()?.send(Method::DELETE, &path, None).await?;
@@ -111,6 +139,22 @@ pub(super) async fn run(verb: Verb) -> Result<(), Error> {
         }
     }
     Ok(())
+}
+
+/// How a request names a deployment that the user named by its id, its display name or its name in requests. Members
+/// may talk to deployments of their account that are not their own, so the models are asked, not the list.
+async fn deployment(client: &Client, text: &str) -> Result<Value, Error> {
+    if uuid::Uuid::try_parse(text).is_ok() {
+        return Ok(json!({"workload": text}));
+    }
+    let models = client.get("/v1/models").await?;
+    let named = models["data"].as_array().into_iter().flatten().filter(|model| model["id"] == text || model["name"] == text);
+    let named: Vec<&str> = named.filter_map(|model| model["id"].as_str()).collect();
+    match named.as_slice() {
+        [id] => Ok(json!({"model": id})),
+        [] => Err(format!("there is no model {text} here").into()),
+        several => Err(format!("{} models are named {text}; say which: {}", several.len(), several.join(", ")).into()),
+    }
 }
 
 /// Prints the answer as it arrives; in JSON, the turn as it ended.

@@ -62,8 +62,15 @@ pub(super) async fn run(verb: Verb) -> Result<(), Error> {
         }
         Verb::List { account, connection } => {
             let page = connection.client()?.get(&format!("/v1/accounts/{}/keys", segment(&account))).await?;
-            let columns =
-                [("id", "id"), ("label", "label"), ("roles", "roles"), ("issued", "issued_at"), ("expires", "expires_at"), ("revoked", "revoked_at")];
+            let columns = [
+                ("id", "id"),
+                ("label", "label"),
+                ("principal", "principal"),
+                ("roles", "roles"),
+                ("issued", "issued_at"),
+                ("expires", "expires_at"),
+                ("revoked", "revoked_at"),
+            ];
             output::rows(connection.output, &page, output::items(&page), &columns);
         }
         Verb::Revoke { key, account, connection } => {

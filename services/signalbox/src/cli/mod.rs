@@ -84,8 +84,9 @@ struct Connection {
     #[arg(long, env = "SIGNALBOX_URL", default_value = "http://127.0.0.1:8080")]
     url: String,
     /// The API key.
-    #[arg(long, env = "SIGNALBOX_KEY", hide_env_values = true)]
-    key: String,
+    // An id of its own: a verb may have an argument `key`, too.
+    #[arg(id = "api_key", long = "key", value_name = "KEY", env = "SIGNALBOX_KEY", hide_env_values = true)]
+    api_key: Option<String>,
     /// How to print.
     #[arg(short, long, value_enum, default_value_t = Format::Table)]
     output: Format,
@@ -93,7 +94,8 @@ struct Connection {
 
 impl Connection {
     fn client(&self) -> Result<Client, Error> {
-        Client::new(&self.url, &self.key)
+        let key = self.api_key.as_deref().ok_or("an API key is needed: set SIGNALBOX_KEY or pass --key (`signalbox dev` prints one)")?;
+        Client::new(&self.url, key)
     }
 }
 
@@ -111,6 +113,10 @@ pub(crate) struct Installation {
 impl Installation {
     fn config(&self) -> Result<Config, Error> {
         let file = self.config.clone().or_else(|| Some(self.data.join("signalbox.toml")).filter(|file| file.exists()));
+        if file.is_none() && std::env::var_os("SIGNALBOX_DATABASE_URL").is_none() {
+            let data = self.data.display();
+            return Err(format!("there is no installation in {data}: pass --data DIR (the data folder of `signalbox dev`) or --config FILE").into());
+        }
         Config::read(file.as_deref())
     }
 }
@@ -141,6 +147,9 @@ pub async fn run() -> Result<ExitCode, Error> {
     let cli = Cli::parse();
     let quiet = !matches!(cli.command, Command::Dev(_) | Command::Serve(_));
     logs(quiet);
+    if quiet {
+        end_with_the_reader();
+    }
     let done = |()| ExitCode::SUCCESS;
     match cli.command {
         Command::Dev(options) => dev::dev(options).await,
@@ -164,6 +173,13 @@ pub async fn run() -> Result<ExitCode, Error> {
             Ok(ExitCode::SUCCESS)
         }
     }
+}
+
+/// A command whose reader has seen enough (`| head`) ends quietly instead of failing to print.
+fn end_with_the_reader() {
+    use nix::sys::signal::{SigHandler, Signal, signal};
+    // SAFETY: the default action replaces the one that Rust sets at the start; no handler of ours is involved.
+    let _ = unsafe { signal(Signal::SIGPIPE, SigHandler::SigDfl) };
 }
 
 /// Logs go to standard error. Levels by `SIGNALBOX_LOG`, for example `info` or `signalbox_journal=debug`.

@@ -29,6 +29,13 @@ pub(super) fn rows<'a>(format: Format, whole: &Value, rows: impl Iterator<Item =
     rows.into_iter().for_each(line);
 }
 
+/// Says how to see the next page, where there is one.
+pub(super) fn more(format: Format, page: &Value) {
+    if let Some(cursor) = page["next_cursor"].as_str().filter(|_| format == Format::Table) {
+        eprintln!("more rows follow: --cursor {cursor}");
+    }
+}
+
 /// Prints one object.
 pub(super) fn one(format: Format, whole: &Value, columns: &[(&str, &str)]) {
     rows(format, whole, std::iter::once(whole), columns);

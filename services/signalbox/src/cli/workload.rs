@@ -174,7 +174,7 @@ pub(super) async fn path_of(client: &Client, text: &str) -> Result<String, Error
     match named.as_slice() {
         [id] => Ok(format!("/v1/workloads/{id}")),
         [] => Err(format!("no workload of yours is named {text}").into()),
-        several => Err(format!("{} workloads are named {text}; name one by its id", several.len()).into()),
+        several => Err(format!("{} workloads are named {text}; name one by its id: {}", several.len(), several.join(", ")).into()),
     }
 }
 
@@ -205,6 +205,7 @@ pub(super) async fn run(verb: Verb) -> Result<(), Error> {
             }
             let page = connection.client()?.get(&path).await?;
             output::rows(connection.output, &page, output::items(&page), &COLUMNS);
+            output::more(connection.output, &page);
             Ok(())
         }
         Verb::Get(which) => {
