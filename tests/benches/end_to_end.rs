@@ -152,20 +152,36 @@ fn deployed(n: u64) -> Recorded {
     Recorded { position: Position::new(0, n), aggregate, envelope, fact: Fact::from(fact) }
 }
 
+/// The same rows, as they stand in the table, written again into an empty copy of it: nothing but the statement is paid.
 async fn unnest(db: &PgPool, rows: usize) -> f64 {
-    sqlx::query("TRUNCATE workload_list_v1").execute(db).await.unwrap();
-    let sql = "INSERT INTO workload_list_v1 SELECT id, $2, 'endpoint', 'deployment', 'static', name, name, $2, 'Ada', NULL, NULL, NULL, 'submitted', 'deployed', 'command',
-        at, 1, 1, 0, '[]', '{}', NULL, 'm', name, NULL, '{}', NULL, 0, at, NULL, NULL, false, '{\"kind\":\"endpoint\",\"url\":\"http://127.0.0.1:1/v1\",\"model\":\"m\"}',
-        '[{\"revision\":1,\"spec\":{\"kind\":\"endpoint\",\"url\":\"http://127.0.0.1:1/v1\",\"model\":\"m\"}}]', NULL, '[]', 0, sequence, false
-        FROM UNNEST($1::uuid[], $3::text[], $4::timestamptz[], $5::bigint[]) AS t (id, name, at, sequence)";
-    let started = Instant::now();
+    sqlx::raw_sql("CREATE TABLE raw (LIKE workload_list_v1 INCLUDING ALL)").execute(db).await.unwrap();
+    let columns: Vec<(String, String)> = sqlx::query_as(
+        "SELECT attname::text, format_type(atttypid, atttypmod) FROM pg_attribute WHERE attrelid = 'raw'::regclass AND attnum > 0 ORDER BY attnum",
+    )
+    .fetch_all(db)
+    .await
+    .unwrap();
+    let list = |part: &dyn Fn(usize, &(String, String)) -> String| {
+        columns.iter().enumerate().map(|(index, column)| part(index, column)).collect::<Vec<_>>().join(", ")
+    };
+    let aggregated = list(&|_, (name, _)| format!("array_agg({name}::text ORDER BY id)"));
+    let sql = format!(
+        "INSERT INTO raw SELECT {} FROM UNNEST({}) AS u ({})",
+        list(&|_, (name, kind)| format!("u.{name}::{kind}")),
+        list(&|index, _| format!("${}::text[]", index + 1)),
+        list(&|_, (name, _)| name.clone()),
+    );
+    let mut batches = Vec::new();
     for batch in 0..rows / BATCH {
-        let numbers = (batch * BATCH + 1) as u64..=((batch + 1) * BATCH) as u64;
-        let ids: Vec<Uuid> = numbers.clone().map(|n| Uuid::from_u128(u128::from(n))).collect();
-        let names: Vec<String> = numbers.clone().map(|n| format!("workload-{n}")).collect();
-        let times: Vec<_> = numbers.clone().map(|n| chrono::DateTime::from_timestamp_micros(n as i64).unwrap()).collect();
-        let sequences: Vec<i64> = numbers.map(|n| n as i64).collect();
-        sqlx::query(sql).bind(&ids).bind(Uuid::from_u128(7)).bind(&names).bind(&times).bind(&sequences).execute(db).await.unwrap();
+        let select = format!("SELECT {aggregated} FROM (SELECT * FROM workload_list_v1 ORDER BY id OFFSET {} LIMIT {BATCH}) t", batch * BATCH);
+        let row = sqlx::query(sqlx::AssertSqlSafe(select)).fetch_one(db).await.unwrap();
+        let values: Vec<Vec<Option<String>>> = (0..columns.len()).map(|index| sqlx::Row::get(&row, index)).collect();
+        batches.push(values);
+    }
+    let started = Instant::now();
+    for batch in &batches {
+        let query = batch.iter().fold(sqlx::query(sqlx::AssertSqlSafe(sql.clone())), |query, values| query.bind(values));
+        query.execute(db).await.unwrap();
     }
     rows as f64 / started.elapsed().as_secs_f64()
 }

@@ -125,8 +125,15 @@ async fn apply(db: &mut PgConnection, events: &[&Recorded]) -> Result<(), ApplyE
             }
         }
     }
-    rows::upsert(db, "account_v1", "id", &["id", "name", "created_at"], &accounts.into_values().collect::<Vec<_>>()).await?;
-    let columns = ["account", "principal", "name", "roles", "added_at"];
+    rows::upsert(
+        db,
+        "account_v1",
+        "id",
+        &[("id", "uuid"), ("name", "text"), ("created_at", "timestamptz")],
+        &accounts.into_values().collect::<Vec<_>>(),
+    )
+    .await?;
+    let columns = [("account", "uuid"), ("principal", "uuid"), ("name", "text"), ("roles", "json"), ("added_at", "timestamptz")];
     rows::upsert(db, "account_member_v1", "account, principal", &columns, &members.into_values().collect::<Vec<_>>()).await?;
     // A key that was issued in an earlier batch has its row already.
     let earlier: Vec<Uuid> = revoked.keys().filter(|id| !keys.contains_key(id)).copied().collect();
@@ -138,7 +145,17 @@ async fn apply(db: &mut PgConnection, events: &[&Recorded]) -> Result<(), ApplyE
             key.revoked_at = Some(at);
         }
     }
-    let columns = ["id", "account", "principal", "label", "hash", "roles", "expires_at", "revoked_at", "issued_at"];
+    let columns = [
+        ("id", "uuid"),
+        ("account", "uuid"),
+        ("principal", "uuid"),
+        ("label", "text"),
+        ("hash", "text"),
+        ("roles", "json"),
+        ("expires_at", "timestamptz"),
+        ("revoked_at", "timestamptz"),
+        ("issued_at", "timestamptz"),
+    ];
     rows::upsert(db, "account_key_v1", "id", &columns, &keys.into_values().collect::<Vec<_>>()).await
 }
 

@@ -5,6 +5,7 @@ mod query;
 #[cfg(test)]
 mod tests;
 
+use crate::rows::Column;
 use crate::{ApplyError, Projection};
 use chrono::{DateTime, Utc};
 use futures_util::FutureExt;
@@ -54,20 +55,20 @@ pub struct Row {
     pub sequence: u64,
 }
 
-const COLUMNS: [&str; 13] = [
-    "id",
-    "account",
-    "owner_id",
-    "owner_name",
-    "workload",
-    "model",
-    "title",
-    "turns",
-    "created_at",
-    "updated_at",
-    "deleted",
-    "partition",
-    "sequence",
+const COLUMNS: [Column; 13] = [
+    ("id", "uuid"),
+    ("account", "uuid"),
+    ("owner_id", "uuid"),
+    ("owner_name", "text"),
+    ("workload", "uuid"),
+    ("model", "text"),
+    ("title", "text"),
+    ("turns", "integer"),
+    ("created_at", "timestamptz"),
+    ("updated_at", "timestamptz"),
+    ("deleted", "boolean"),
+    ("partition", "integer"),
+    ("sequence", "bigint"),
 ];
 
 /// A turn.
@@ -113,26 +114,26 @@ pub struct TurnRow {
     pub ended_at: Option<DateTime<Utc>>,
 }
 
-const TURN_COLUMNS: [&str; 19] = [
-    "id",
-    "conversation",
-    "number",
-    "client_turn_id",
-    "state",
-    "code",
-    "messages",
-    "parameters",
-    "answer",
-    "partial",
-    "finish_reason",
-    "prompt_tokens",
-    "completion_tokens",
-    "usage_estimated",
-    "executor",
-    "stream",
-    "submitted_at",
-    "begun_at",
-    "ended_at",
+const TURN_COLUMNS: [Column; 19] = [
+    ("id", "uuid"),
+    ("conversation", "uuid"),
+    ("number", "integer"),
+    ("client_turn_id", "text"),
+    ("state", "text"),
+    ("code", "text"),
+    ("messages", "json"),
+    ("parameters", "json"),
+    ("answer", "json"),
+    ("partial", "text"),
+    ("finish_reason", "text"),
+    ("prompt_tokens", "bigint"),
+    ("completion_tokens", "bigint"),
+    ("usage_estimated", "boolean"),
+    ("executor", "text"),
+    ("stream", "text"),
+    ("submitted_at", "timestamptz"),
+    ("begun_at", "timestamptz"),
+    ("ended_at", "timestamptz"),
 ];
 
 impl Projection for View {

@@ -28,7 +28,7 @@ pub struct Row {
     pub changed_at: DateTime<Utc>,
 }
 
-const COLUMNS: [&str; 3] = ["account", "inference_enabled", "changed_at"];
+const COLUMNS: [rows::Column; 3] = [("account", "uuid"), ("inference_enabled", "boolean"), ("changed_at", "timestamptz")];
 
 impl Projection for View {
     fn name(&self) -> &'static str {

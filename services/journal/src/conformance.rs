@@ -275,13 +275,15 @@ fn start(conversation: &Aggregate) -> Request<Start> {
     Request { aggregate: conversation.clone(), command, requester: Requester::role("test") }
 }
 
-/// Stands between ledger and log and spoils answers.
+/// Stands between ledger and log: spoils answers, and hides what was lost.
 struct Proxy {
     inner: Arc<dyn Journal>,
     /// Appends whose answer is spoiled, counted down.
     spoil: AtomicUsize,
     how: Spoil,
     appends: AtomicUsize,
+    /// Sequences that were lost.
+    missing: Vec<u64>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -296,7 +298,7 @@ enum Spoil {
 
 impl Proxy {
     fn new(inner: Arc<dyn Journal>, how: Spoil, times: usize) -> Arc<Self> {
-        Arc::new(Self { inner, spoil: AtomicUsize::new(times), how, appends: AtomicUsize::new(0) })
+        Arc::new(Self { inner, spoil: AtomicUsize::new(times), how, appends: AtomicUsize::new(0), missing: vec![] })
     }
 }
 
@@ -324,7 +326,12 @@ impl Journal for Proxy {
         .boxed()
     }
     fn read<'a>(&'a self, partition: u16, filter: &'a str, after: u64, most: usize) -> BoxFuture<'a, Result<(Vec<Stored>, bool), StoreError>> {
-        self.inner.read(partition, filter, after, most)
+        async move {
+            let (mut found, more) = self.inner.read(partition, filter, after, most).await?;
+            found.retain(|stored| !self.missing.contains(&stored.sequence));
+            Ok((found, more))
+        }
+        .boxed()
     }
     fn head<'a>(&'a self, partition: u16, subject: &'a str) -> BoxFuture<'a, Result<u64, StoreError>> {
         self.inner.head(partition, subject)
@@ -550,11 +557,12 @@ async fn durations_are_what_they_were_meant_to_be() {
     assert!(refusal.contains("HEARTBEATS") && refusal.contains("20s"), "{refusal}");
 }
 
-/// Stands in for a log that lost messages: some sequences are missing.
 #[tokio::test]
 async fn a_gap_stops_a_follower_until_it_is_accepted() {
     let memory = Arc::new(Memory::new(1));
-    let ledger = ledger(Arc::new(Holes { inner: memory.clone(), missing: vec![3, 4] }));
+    // A log that lost messages: some sequences are missing.
+    let proxy = Proxy { inner: memory.clone(), spoil: AtomicUsize::new(0), how: Spoil::Busy, appends: AtomicUsize::new(0), missing: vec![3, 4] };
+    let ledger = ledger(Arc::new(proxy));
     let whole = self::ledger(memory);
     for n in 0..6 {
         whole.execute::<Setting>(switch(account(), n % 2 == 0, None)).await.unwrap();
@@ -572,55 +580,6 @@ async fn a_gap_stops_a_follower_until_it_is_accepted() {
     whole.execute::<Setting>(request).await.unwrap();
     let after = follower.next().await.unwrap();
     assert_eq!(after.iter().map(|entry| entry.position.sequence).collect::<Vec<_>>(), [5, 6, 7]);
-}
-
-struct Holes {
-    inner: Arc<Memory>,
-    missing: Vec<u64>,
-}
-
-impl Journal for Holes {
-    fn partitions(&self) -> u16 {
-        1
-    }
-    fn reads_may_lag(&self) -> bool {
-        false
-    }
-    fn append(&self, message: Append) -> BoxFuture<'_, Result<u64, AppendError>> {
-        self.inner.append(message)
-    }
-    fn read<'a>(&'a self, partition: u16, filter: &'a str, after: u64, most: usize) -> BoxFuture<'a, Result<(Vec<Stored>, bool), StoreError>> {
-        async move {
-            let (mut found, more) = self.inner.read(partition, filter, after, most).await?;
-            found.retain(|stored| !self.missing.contains(&stored.sequence));
-            Ok((found, more))
-        }
-        .boxed()
-    }
-    fn head<'a>(&'a self, partition: u16, subject: &'a str) -> BoxFuture<'a, Result<u64, StoreError>> {
-        self.inner.head(partition, subject)
-    }
-    fn tail(&self, partition: u16) -> BoxFuture<'_, Result<Tail, StoreError>> {
-        self.inner.tail(partition)
-    }
-    fn signal(&self, partition: u16) -> tokio::sync::watch::Receiver<u64> {
-        self.inner.signal(partition)
-    }
-    fn get<'a>(&'a self, store: Store, key: &'a str) -> BoxFuture<'a, Result<Option<Bytes>, StoreError>> {
-        self.inner.get(store, key)
-    }
-    fn put<'a>(&'a self, store: Store, key: &'a str, value: Bytes) -> BoxFuture<'a, Result<(), StoreError>> {
-        self.inner.put(store, key, value)
-    }
-    fn create<'a>(&'a self, store: Store, key: &'a str, value: Bytes) -> BoxFuture<'a, Result<bool, StoreError>> {
-        self.inner.create(store, key, value)
-    }
-    fn delete<'a>(&'a self, store: Store, key: &'a str) -> BoxFuture<'a, Result<(), StoreError>> {
-        self.inner.delete(store, key)
-    }
-    fn probe(&self) -> BoxFuture<'_, Result<(), StoreError>> {
-        self.inner.probe()
-    }
 }
 
 /// A message that was changed on its way is no event, and says so.

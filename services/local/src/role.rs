@@ -19,6 +19,11 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
+/// How long the role waits for a hint before it looks by itself.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// After a hint it looks at these distances: a busy list follows the log a little later.
+const AFTER_HINT: [Duration; 3] = [Duration::from_millis(20), Duration::from_millis(60), Duration::from_millis(200)];
+
 /// The role.
 pub struct Local {
     /// The log.
@@ -76,6 +81,7 @@ impl Local {
     pub async fn run(self, stop: CancellationToken) {
         let shared = Shared { runtimes: Arc::new(self.runtimes.clone()), http: self.http.clone(), folder: Arc::new(self.folder.clone()) };
         let mut tended: HashMap<Uuid, Tended> = HashMap::new();
+        let mut looks: &[Duration] = &[];
         let mut signals: Vec<_> = (0..self.ledger.journal().partitions()).map(|partition| self.ledger.journal().signal(partition)).collect();
         loop {
             for signal in &mut signals {
@@ -88,12 +94,13 @@ impl Local {
                 let changes = signals.iter_mut().map(|signal| Box::pin(signal.changed()));
                 let _ = futures_util::future::select_all(changes).await;
                 // The list follows the log by a few milliseconds.
-                tokio::time::sleep(Duration::from_millis(20)).await;
+                tokio::time::sleep(AFTER_HINT[0]).await;
             };
+            let pause = looks.first().copied().unwrap_or(LOOK_EVERY);
             tokio::select! {
                 () = stop.cancelled() => break,
-                () = changed => {}
-                () = tokio::time::sleep(Duration::from_secs(1)) => {}
+                () = changed => looks = &AFTER_HINT[1..],
+                () = tokio::time::sleep(pause) => looks = looks.get(1..).unwrap_or_default(),
             }
         }
         for workload in tended.values() {
