@@ -96,3 +96,45 @@ async fn a_regressed_log_moves_no_view() {
     assert_eq!(http.get(&url).send().await.unwrap().status(), 503);
     service.stop().await;
 }
+
+/// A database whose connections are all taken: answers say so, and all is well again when they are free.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_database_without_free_connections_is_survived() {
+    use signalbox_embedded::{postgres, provision, testing};
+    signalbox_tests::ready();
+    let scratch = testing::Scratch::new("crowded");
+    let programs = postgres::programs(&provision::default_cache(), &|_: &str| {}).await.unwrap();
+    let settings = [("max_connections", "24"), ("superuser_reserved_connections", "0"), ("fsync", "off")];
+    let server = postgres::Server::start_with(&programs, &scratch.path().join("data"), &scratch.path().join("log"), &testing::secrets(), &settings)
+        .await
+        .unwrap();
+    let nats = testing::nats(|_| {}).await.unwrap();
+    let config = signalbox_tests::world::config(nats.server.url(), server.url(), &scratch, Default::default());
+    let service = signalbox::serve::Service::start(&config, &[signalbox::serve::Role::All]).await.unwrap();
+    let key = signalbox::bootstrap::bootstrap(&service.ledger).await.unwrap().unwrap();
+    let url = format!("http://{}/v1/settings", service.address.unwrap());
+    let http = reqwest::Client::builder().no_proxy().build().unwrap();
+    let ask = async || http.get(&url).bearer_auth(&key.secret).send().await.unwrap().status().as_u16();
+    while ask().await != 200 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    for _ in 0..3 {
+        // Every connection is someone else's, those of the service included.
+        let mut crowd = Vec::new();
+        let mut first = PgConnection::connect(&server.url()).await.unwrap();
+        let sql = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'";
+        sqlx::query(sql).execute(&mut first).await.unwrap();
+        while let Ok(connection) = PgConnection::connect(&server.url()).await {
+            crowd.push(connection);
+        }
+        assert!(matches!(ask().await, 200 | 503), "an answer, whatever it is");
+        drop(crowd);
+        let since = Instant::now();
+        while ask().await != 200 {
+            assert!(since.elapsed() < Duration::from_secs(10), "no recovery");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+    service.stop().await;
+    server.stop().await;
+}

@@ -44,7 +44,11 @@ impl Auditor {
             })
         });
         for task in partitions.collect::<Vec<_>>() {
-            let _ = task.await;
+            if let Err(error) = task.await
+                && error.is_panic()
+            {
+                std::panic::resume_unwind(error.into_panic());
+            }
         }
     }
 

@@ -109,6 +109,11 @@ impl ViewReader {
         loop {
             // The try within the batch, or the one that ended the process, was the first.
             let tries = 1 + checkpoint::count_try(db, &self.id, self.partition, sequence.cast_signed()).await?;
+            if tries > MOST_TRIES {
+                // Each try has ended the process before it could fail: there must not be another.
+                self.park(db, sequence, event.aggregate.to_string(), format!("{MOST_TRIES} tries ended the process"), now).await?;
+                return Ok(0);
+            }
             let error = match self.transaction(db, &[event], sequence).await {
                 Ok(()) => return Ok(1),
                 Err(Failed::Batch(error)) => return Err(error),
@@ -181,4 +186,112 @@ impl From<sqlx::Error> for Failed {
 fn is_of_the_event(error: &sqlx::Error) -> bool {
     let code = error.as_database_error().and_then(|error| error.code());
     code.is_some_and(|code| ["22", "23", "54"].iter().any(|class| code.starts_with(class)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::FutureExt;
+    use futures_util::future::BoxFuture;
+    use signalbox_events::setting::{Event, InferenceSwitched};
+    use signalbox_events::{AccountId, Aggregate, Envelope, Micros, Noun, Position};
+    use signalbox_journal::Stored;
+    use signalbox_projections::sqlx::postgres::PgConnectOptions;
+    use signalbox_projections::sqlx::{Connection, Executor, PgConnection};
+    use std::str::FromStr;
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use uuid::Uuid;
+
+    /// The event that ends the process.
+    const DEADLY: u64 = 3;
+
+    /// A view that never comes back from one event, as a process that dies in it.
+    struct Deadly;
+
+    static TRIES: AtomicU32 = AtomicU32::new(0);
+
+    impl Projection for Deadly {
+        fn name(&self) -> &'static str {
+            "deadly"
+        }
+        fn version(&self) -> u32 {
+            1
+        }
+        fn nouns(&self) -> &'static [Noun] {
+            &[Noun::Setting]
+        }
+        fn tables(&self) -> &'static [(&'static str, &'static str)] {
+            &[]
+        }
+        fn ddl(&self) -> &'static str {
+            ""
+        }
+        fn apply<'a>(&'a self, _: &'a mut PgConnection, events: &'a [&'a Recorded]) -> BoxFuture<'a, Result<(), ApplyError>> {
+            let deadly = events.iter().any(|event| event.position.sequence == DEADLY);
+            async move {
+                if deadly {
+                    TRIES.fetch_add(1, Ordering::SeqCst);
+                    std::future::pending::<()>().await;
+                }
+                Ok(())
+            }
+            .boxed()
+        }
+    }
+
+    fn entry(sequence: u64) -> Entry {
+        let aggregate = Aggregate::setting(AccountId(Uuid::from_u128(u128::from(sequence))));
+        let envelope = Envelope {
+            format: 1,
+            event_id: Uuid::nil(),
+            command_id: Uuid::nil(),
+            version: 1,
+            at: Micros(1),
+            actor: String::new(),
+            on_behalf_of: None,
+            correlation_id: Uuid::nil(),
+            causation_id: None,
+            traceparent: None,
+            prev: [0; 32],
+            key_id: None,
+            kind: "setting.inference_switched".to_owned(),
+            schema_version: 1,
+            data: vec![],
+        };
+        let stored = Stored { sequence, subject: aggregate.subject(1), payload: Default::default() };
+        let fact = Event::from(InferenceSwitched { enabled: true }).into();
+        let position = Position::new(0, sequence);
+        Entry { position, stored, event: Ok(Recorded { position, aggregate, envelope, fact }) }
+    }
+
+    async fn database() -> PgPool {
+        let url = tokio::task::spawn_blocking(signalbox_embedded::testing::postgres_url).await.unwrap();
+        PgConnection::connect(&url).await.unwrap().execute("CREATE DATABASE deadly").await.unwrap();
+        let options = PgConnectOptions::from_str(&url.replace("/postgres", "/deadly")).unwrap();
+        signalbox_projections::up(&options).await.unwrap();
+        PgPool::connect_with(options).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn an_event_that_ends_the_process_is_parked_after_five_tries() {
+        let db = database().await;
+        let entries: Vec<Entry> = (1..=6).map(entry).collect();
+        let mut starts = 0;
+        let position = loop {
+            starts += 1;
+            assert!(starts < 20, "for ever");
+            let checkpoint = checkpoint::open(&db, "deadly_v1", 0, DateTime::UNIX_EPOCH).await.unwrap();
+            let parked = checkpoint::parked_aggregates(&db, "deadly_v1", 0).await.unwrap();
+            let mut view = ViewReader::new(&Deadly, 0, checkpoint.position.unsigned_abs(), checkpoint.unclean_starts, parked);
+            // The process dies: what it was doing is dropped where it stands.
+            let taken = tokio::time::timeout(Duration::from_millis(500), view.take(&db, &entries, DateTime::UNIX_EPOCH)).await;
+            if let Ok(taken) = taken {
+                taken.unwrap();
+                break view.position;
+            }
+        };
+        assert_eq!((position, TRIES.load(Ordering::SeqCst)), (6, 5));
+        let parked = checkpoint::parked(&db, 10).await.unwrap();
+        assert_eq!(parked.iter().map(|parked| (parked.sequence, parked.reason.as_str())).collect::<Vec<_>>(), [(3, "5 tries ended the process")]);
+    }
 }

@@ -64,7 +64,11 @@ impl Projector {
             tokio::spawn(async move { projector.keep_reading(partition, stop).await })
         });
         for reader in readers.collect::<Vec<_>>() {
-            let _ = reader.await;
+            if let Err(error) = reader.await
+                && error.is_panic()
+            {
+                std::panic::resume_unwind(error.into_panic());
+            }
         }
     }
 

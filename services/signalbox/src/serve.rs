@@ -133,7 +133,7 @@ impl Service {
         status.register(&mut registry);
         if plays(Role::Projector) {
             let projector = Projector { ledger: ledger.clone(), db: db.clone(), status: status.clone() };
-            running.push(tokio::spawn(projector.run(stop.clone())));
+            running.push(role("projector", projector.run(stop.clone())));
         }
         if plays(Role::Local) {
             let local = Local {
@@ -143,7 +143,7 @@ impl Service {
                 folder: config.workloads.clone(),
                 http: http.clone(),
             };
-            running.push(tokio::spawn(local.run(stop.clone())));
+            running.push(role("local", local.run(stop.clone())));
         }
         if plays(Role::Auditor) {
             let auditor = Auditor {
@@ -152,7 +152,7 @@ impl Service {
                 key: SigningKey::from_bytes(&key("checkpoint", &config.keys.checkpoint)?),
                 now: Arc::new(clock::now),
             };
-            running.push(tokio::spawn(auditor.run(stop.clone())));
+            running.push(role("auditor", auditor.run(stop.clone())));
         }
         let mut service = Self { address: None, ledger: ledger.clone(), db: db.clone(), app: None, stop_api, stop, server: None, roles: running };
         if let Some(listener) = listener {
@@ -211,6 +211,17 @@ impl Service {
         }
         self.db.close().await;
     }
+}
+
+/// Runs a role. A panic is a bug of ours: the process ends, and starts again from its checkpoints, rather than going on
+/// without the role.
+fn role(name: &'static str, work: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
+    tokio::spawn(async move {
+        if tokio::spawn(work).await.is_err_and(|error| error.is_panic()) {
+            tracing::error!(role = name, "a role has panicked, the process ends");
+            std::process::exit(70);
+        }
+    })
 }
 
 /// What `/readyz` asks.

@@ -157,3 +157,40 @@ async fn the_tour_ends_with_its_summary() {
     assert!(summary["events"].as_u64().unwrap() >= 12 && story.contains("echo test runtime"), "{story}");
     assert_eq!(processes(&data), Vec::<i32>::new());
 }
+
+/// Servers of the user's own: nothing is started, theirs are used.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn given_servers_are_used_and_none_is_started() {
+    let nats = signalbox_embedded::testing::nats(|_| {}).await.unwrap();
+    let database = tokio::task::spawn_blocking(signalbox_embedded::testing::postgres_url).await.unwrap();
+    let secrets = signalbox_embedded::testing::secrets();
+    let scratch = Scratch::new("given");
+    let data = scratch.path().join("data");
+    let mut command = command(&data, &["--tour", "--exit"]);
+    command.env("NATS_URL", nats.server.url()).env("DATABASE_URL", database);
+    for (name, value) in [
+        ("NATS_USER", "signalbox"),
+        ("NATS_PASSWORD", &secrets.nats),
+        ("NATS_AUDITOR_USER", "auditor"),
+        ("NATS_AUDITOR_PASSWORD", &secrets.nats_auditor),
+        ("NATS_AUDITOR_API", "audit"),
+        ("NATS_SYSTEM_USER", "gate"),
+        ("NATS_SYSTEM_PASSWORD", &secrets.nats_gate),
+    ] {
+        command.env(name, value);
+    }
+    let told = command.output().await.unwrap();
+    let story = String::from_utf8_lossy(&told.stdout);
+    assert!(told.status.success(), "{story}\n{}", String::from_utf8_lossy(&told.stderr));
+    assert!(!data.join("nats").exists() && !data.join("postgres").exists(), "nothing of ours was started");
+    // Without the credentials the gate cannot prove the log's durability, and says what to give.
+    let mut command = self::command(&scratch.path().join("other"), &[]);
+    command
+        .env("NATS_URL", nats.server.url())
+        .env("DATABASE_URL", "postgres://nobody@127.0.0.1:1/x")
+        .env("NATS_USER", "signalbox")
+        .env("NATS_PASSWORD", &secrets.nats);
+    let refused = command.output().await.unwrap();
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(!refused.status.success() && said.contains("durability_unproven") && said.contains("system account"), "{said}");
+}
