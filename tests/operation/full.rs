@@ -6,7 +6,6 @@ use signalbox::serve::{Role, Service};
 use signalbox_embedded::testing::{Scratch, nats_in};
 use signalbox_events::{AccountId, Aggregate};
 use signalbox_journal::{Append, AppendError};
-use signalbox_tests::World;
 use signalbox_tests::world::{config, database};
 use std::path::Path;
 use std::process::Command;
@@ -64,7 +63,6 @@ async fn a_full_volume_loses_nothing() {
     };
     let taken = fill(1).await;
     assert!(taken.len() > 10, "{}", taken.len());
-    let body = json!({"name": "x".repeat(253), "spec": {"kind": "local-job", "runtime": "none"}});
     let refused = http
         .request(Method::POST, format!("{url}/v1/accounts"))
         .bearer_auth(&key.secret)
@@ -95,7 +93,6 @@ async fn a_full_volume_loses_nothing() {
     } else {
         assert!(refused.text().await.unwrap().contains("log_full"));
     }
-    drop(body);
     let last = journal.tail(0).await.unwrap();
     service.stop().await;
     let mut server = server;
@@ -119,5 +116,4 @@ async fn a_full_volume_loses_nothing() {
         }
     }
     server.stop().await;
-    let _ = World::start;
 }
