@@ -1,12 +1,17 @@
 //! The data folder: one process at a time, secrets only for its owner.
 
 use crate::Error;
+use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// How long a killed holder may take to let go.
+const DYING: Duration = Duration::from_secs(3);
 
 /// A data folder that is ours while this lives.
 pub struct Folder {
@@ -45,7 +50,10 @@ impl Folder {
         let name = path.join("lock");
         let file = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(&name);
         let file = file.map_err(Error::io(format!("cannot open {}", name.display())))?;
-        let lock = Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|_| {
+        let lock = lock(file).map_err(|error| {
+            if error != Errno::EWOULDBLOCK {
+                return Error::Advice(format!("cannot lock {}: {error}", name.display()));
+            }
             let holder = fs::read_to_string(path.join("pid")).unwrap_or_default();
             let holder = holder.trim();
             Error::Advice(format!(
@@ -73,6 +81,21 @@ impl Folder {
     /// The file that a child process writes its output to.
     pub fn log(&self, name: &str) -> PathBuf {
         self.path.join("logs").join(format!("{name}.log"))
+    }
+}
+
+/// A process that was killed holds its lock until the kernel has taken it apart, which comes after `kill` has returned: a start
+/// that follows at once waits for it.
+fn lock(mut file: File) -> Result<Flock<File>, Errno> {
+    let end = Instant::now() + DYING;
+    loop {
+        match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+            Ok(lock) => return Ok(lock),
+            Err((_, Errno::EWOULDBLOCK)) if Instant::now() >= end => return Err(Errno::EWOULDBLOCK),
+            Err((back, Errno::EWOULDBLOCK | Errno::EINTR)) => file = back,
+            Err((_, error)) => return Err(error),
+        }
+        std::thread::sleep(Duration::from_millis(20));
     }
 }
 
