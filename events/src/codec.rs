@@ -3,7 +3,7 @@
 use crate::envelope::Envelope;
 use crate::position::Position;
 use crate::subject::{Aggregate, Noun};
-use crate::{account, conversation, setting, workload};
+use crate::{account, conversation, pool, setting, task, worker, workload};
 
 /// Stored bytes that are not an event.
 #[derive(Debug, thiserror::Error)]
@@ -56,14 +56,19 @@ pub struct Encoded {
 
 /// What an event states.
 #[derive(Debug, Clone, PartialEq)]
-#[expect(clippy::large_enum_variant, reason = "a fact is looked at where it is decoded, never kept in bulk")]
 pub enum Fact {
     /// Of an account.
     Account(account::Event),
     /// Of a conversation.
     Conversation(conversation::Event),
+    /// Of a pool.
+    Pool(pool::Event),
     /// Of a setting.
     Setting(setting::Event),
+    /// Of a task.
+    Task(task::Event),
+    /// Of a worker.
+    Worker(worker::Event),
     /// Of a workload.
     Workload(workload::Event),
     /// A type or schema version that this build does not know; carried undecoded in the envelope.
@@ -80,6 +85,9 @@ impl Fact {
         let fact = match noun {
             Noun::Account => account::Event::decode(kind, version, data)?.map(Self::Account),
             Noun::Conversation => conversation::Event::decode(kind, version, data)?.map(Self::Conversation),
+            Noun::Pool => pool::Event::decode(kind, version, data)?.map(Self::Pool),
+            Noun::Task => task::Event::decode(kind, version, data)?.map(Self::Task),
+            Noun::Worker => worker::Event::decode(kind, version, data)?.map(Self::Worker),
             Noun::Setting => setting::Event::decode(kind, version, data)?.map(Self::Setting),
             Noun::Workload => workload::Event::decode(kind, version, data)?.map(Self::Workload),
         };
@@ -91,6 +99,9 @@ impl Fact {
         let (kind, schema_version, data) = match self {
             Self::Account(event) => (event.type_name(), event.schema_version(), event.encode()?),
             Self::Conversation(event) => (event.type_name(), event.schema_version(), event.encode()?),
+            Self::Pool(event) => (event.type_name(), event.schema_version(), event.encode()?),
+            Self::Task(event) => (event.type_name(), event.schema_version(), event.encode()?),
+            Self::Worker(event) => (event.type_name(), event.schema_version(), event.encode()?),
             Self::Setting(event) => (event.type_name(), event.schema_version(), event.encode()?),
             Self::Workload(event) => (event.type_name(), event.schema_version(), event.encode()?),
             Self::Unknown => return Ok(None),
@@ -103,6 +114,9 @@ impl Fact {
         match self {
             Self::Account(event) => event.visit_texts(visit),
             Self::Conversation(event) => event.visit_texts(visit),
+            Self::Pool(event) => event.visit_texts(visit),
+            Self::Task(event) => event.visit_texts(visit),
+            Self::Worker(event) => event.visit_texts(visit),
             Self::Setting(event) => event.visit_texts(visit),
             Self::Workload(event) => event.visit_texts(visit),
             Self::Unknown => {}
@@ -111,7 +125,16 @@ impl Fact {
 
     /// Every stored type name with its schema version, over all nouns.
     pub fn types() -> impl Iterator<Item = (&'static str, u16)> {
-        [account::Event::TYPES, conversation::Event::TYPES, setting::Event::TYPES, workload::Event::TYPES].into_iter().flatten().copied()
+        let all = [
+            account::Event::TYPES,
+            conversation::Event::TYPES,
+            pool::Event::TYPES,
+            setting::Event::TYPES,
+            task::Event::TYPES,
+            worker::Event::TYPES,
+            workload::Event::TYPES,
+        ];
+        all.into_iter().flatten().copied()
     }
 }
 
@@ -122,7 +145,7 @@ macro_rules! from {
         }
     )+ };
 }
-from!(Account = account, Conversation = conversation, Setting = setting, Workload = workload);
+from!(Account = account, Conversation = conversation, Pool = pool, Setting = setting, Task = task, Worker = worker, Workload = workload);
 
 /// An event as read from the log.
 #[derive(Debug, Clone, PartialEq)]

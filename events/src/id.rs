@@ -55,10 +55,57 @@ ids! {
     KeyId,
     /// A person or a program that acts.
     PrincipalId,
+    /// A piece of work.
+    TaskId,
+    /// A model platform that tasks are sent to.
+    UpstreamId,
+    /// One start of a worker.
+    IncarnationId,
     /// One event.
     EventId,
     /// One command: its retries carry the same id.
     CommandId,
+}
+
+macro_rules! slugs {
+    ($($(#[$meta:meta])* $name:ident),+ $(,)?) => { $(
+        $(#[$meta])*
+        #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(try_from = "String", into = "String")]
+        pub struct $name(String);
+
+        impl $name {
+            /// The token.
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result { f.write_str(&self.0) }
+        }
+        impl FromStr for $name {
+            type Err = ParseError;
+            fn from_str(text: &str) -> Result<Self, ParseError> {
+                if crate::subject::is_token(text) { Ok(Self(text.to_owned())) } else { Err(ParseError::new(stringify!($name))) }
+            }
+        }
+        impl TryFrom<String> for $name {
+            type Error = ParseError;
+            fn try_from(text: String) -> Result<Self, ParseError> { text.parse() }
+        }
+        impl From<$name> for String {
+            fn from(id: $name) -> Self { id.0 }
+        }
+    )+ };
+}
+
+// Chosen by operators, once and for ever, since NATS permissions and configurations of workers spell them: one token of a
+// subject, `^[a-z0-9][a-z0-9-]{0,62}$`.
+slugs! {
+    /// A group of workers that reach the same networks.
+    PoolId,
+    /// A worker, over all its starts.
+    WorkerId,
 }
 
 /// The tenant. The nil UUID is the reserved account `platform`, which holds what belongs to no tenant.

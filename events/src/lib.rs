@@ -10,16 +10,21 @@ pub mod envelope;
 pub mod facts;
 pub mod id;
 pub mod json;
+pub mod pool;
 pub mod position;
 pub mod setting;
 pub mod subject;
+pub mod task;
 pub mod text;
 pub mod time;
+pub mod worker;
 pub mod workload;
 
 pub use codec::{DecodeError, EncodeError, Encoded, Fact, Recorded};
 pub use envelope::Envelope;
-pub use id::{AccountId, CommandId, ConversationId, EventId, KeyId, PrincipalId, TurnId, WorkloadId};
+pub use id::{
+    AccountId, CommandId, ConversationId, EventId, IncarnationId, KeyId, PoolId, PrincipalId, TaskId, TurnId, UpstreamId, WorkerId, WorkloadId,
+};
 pub use position::Position;
 pub use subject::{Aggregate, Noun};
 pub use text::{Sealed, Text};

@@ -1,7 +1,7 @@
 //! The only place that spells subjects of the log: `evt.<partition>.<account>.<noun>.<id>`.
 
 use crate::facts::words;
-use crate::id::{AccountId, ConversationId, ParseError, WorkloadId};
+use crate::id::{AccountId, ConversationId, ParseError, PoolId, TaskId, WorkerId, WorkloadId};
 use sha2::{Digest, Sha256};
 use std::fmt;
 
@@ -12,8 +12,14 @@ words! {
         Account = "account",
         /// A conversation with its turns.
         Conversation = "conversation",
+        /// A group of workers with a queue.
+        Pool = "pool",
         /// Switches of the platform or of one account.
         Setting = "setting",
+        /// A piece of work that a worker executes.
+        Task = "task",
+        /// A process that executes tasks.
+        Worker = "worker",
         /// A deployment or a job.
         Workload = "workload",
     }
@@ -42,6 +48,21 @@ impl Aggregate {
     /// A conversation of `account`.
     pub fn conversation(account: AccountId, id: ConversationId) -> Self {
         Self { account, noun: Noun::Conversation, id: id.to_string() }
+    }
+
+    /// A task of `account`.
+    pub fn task(account: AccountId, id: TaskId) -> Self {
+        Self { account, noun: Noun::Task, id: id.to_string() }
+    }
+
+    /// A pool: the platform's.
+    pub fn pool(id: &PoolId) -> Self {
+        Self { account: AccountId::PLATFORM, noun: Noun::Pool, id: id.to_string() }
+    }
+
+    /// A worker: the platform's.
+    pub fn worker(id: &WorkerId) -> Self {
+        Self { account: AccountId::PLATFORM, noun: Noun::Worker, id: id.to_string() }
     }
 
     /// The account itself.
@@ -118,6 +139,9 @@ mod tests {
         for aggregate in [
             Aggregate::workload(account, WorkloadId(Uuid::from_u128(1))),
             Aggregate::conversation(account, ConversationId(Uuid::from_u128(2))),
+            Aggregate::task(account, TaskId(Uuid::from_u128(3))),
+            Aggregate::pool(&"eu".parse().unwrap()),
+            Aggregate::worker(&"gpu-01".parse().unwrap()),
             Aggregate::account(AccountId::PLATFORM),
             Aggregate::setting(account),
         ] {
@@ -135,7 +159,7 @@ mod tests {
             "evt.0.platform.setting",
             "evt.0.platform.setting.features.x",
             "evt.x.platform.setting.features",
-            "evt.0.platform.pod.x",
+            "evt.0.platform.pods.x",
             "evt.0.platform.setting.*",
             "evt.0.platform.setting.>",
             "evt.0.platform.setting.A",

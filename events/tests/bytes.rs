@@ -9,7 +9,8 @@ use signalbox_events::envelope::{FORMAT, chain_next, chain_start};
 use signalbox_events::setting::{GapAccepted, InferenceSwitched};
 use signalbox_events::workload::{self, DeletionRequested, Deployed, Observed, Resumed, RolledBack, Scaled, Spec, State, Suspended, Updated};
 use signalbox_events::{
-    AccountId, Encoded, Envelope, Fact, KeyId, Micros, Noun, PrincipalId, Sealed, Text, TurnId, WorkloadId, account, conversation, json, setting,
+    AccountId, Encoded, Envelope, Fact, IncarnationId, KeyId, Micros, Noun, PoolId, PrincipalId, Sealed, Text, TurnId, UpstreamId, WorkloadId,
+    account, conversation, json, pool, setting, task, worker,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -102,7 +103,107 @@ fn examples() -> Vec<Fact> {
         Deleted {}.into(),
     ];
     let all = account.into_iter().map(Fact::from).chain(setting.into_iter().map(Fact::from));
-    all.chain(workload.into_iter().map(Fact::from)).chain(conversation.into_iter().map(Fact::from)).collect()
+    all.chain(workload.into_iter().map(Fact::from)).chain(conversation.into_iter().map(Fact::from)).chain(execution()).collect()
+}
+
+/// One example of every fact about pools, workers and tasks.
+fn execution() -> Vec<Fact> {
+    use signalbox_events::worker::{Capabilities, State as Seen};
+    let (eu, us): (PoolId, PoolId) = ("eu".parse().unwrap(), "us".parse().unwrap());
+    let (incarnation, epoch) = (IncarnationId(Uuid::from_u128(6)), 4);
+    let profile = pool::Profile {
+        description: "Frankfurt".to_owned(),
+        tier: 1,
+        priority: -5,
+        labels: BTreeMap::from([("region".to_owned(), "eu".to_owned())]),
+    };
+    let pools: Vec<pool::Event> = vec![
+        pool::Created { profile: profile.clone() }.into(),
+        pool::Updated { profile }.into(),
+        pool::Switched { state: pool::State::Cordoned, reason: "upgrade".to_owned() }.into(),
+        pool::Deleted {}.into(),
+    ];
+    let workers: Vec<worker::Event> = vec![
+        worker::Registered {
+            pool: eu.clone(),
+            incarnation,
+            protocol: 1,
+            version: "1.0".to_owned(),
+            capabilities: Capabilities { kinds: vec!["chat.*".to_owned()], streaming: true },
+            slots: 4,
+            public_key: [7; 32],
+        }
+        .into(),
+        worker::Observed { incarnation, state: Seen::NotConsuming }.into(),
+        worker::DrainRequested { incarnation }.into(),
+        worker::Retired { incarnation, reason: "bye".to_owned() }.into(),
+    ];
+    let code = || "connect_failed".to_owned();
+    let usage = Some(Usage { prompt_tokens: 5, completion_tokens: 7, estimated: false });
+    let account = AccountId(Uuid::from_u128(8));
+    let upstream = Some(UpstreamId(Uuid::from_u128(7)));
+    let tasks: Vec<task::Event> = vec![
+        task::Accepted {
+            owner: PrincipalId(Uuid::from_u128(1)),
+            owner_name: "Ada".to_owned(),
+            kind: "chat.completions".to_owned(),
+            payload: sealed(),
+            digest: [5; 32],
+            mode: task::Mode::Async,
+            run_mode: task::RunMode::Live,
+            priority: 5,
+            streaming: true,
+            target: Some(task::Target { account, workload: Some(WorkloadId(Uuid::from_u128(4))), upstream, model: "m".to_owned() }),
+            wanted_pool: Some(eu.clone()),
+            pool: Some(eu.clone()),
+            start_deadline: Some(Micros(6)),
+            idempotent: false,
+            to: task::State::Queued,
+        }
+        .into(),
+        task::Routed { pool: eu.clone(), reason: "default_pool".to_owned() }.into(),
+        task::RouteUnavailable { reason: "no_eligible_pool".to_owned(), retry_after_seconds: 10 }.into(),
+        task::Rerouted { pool: us, reason: "pool_draining".to_owned() }.into(),
+        task::Leased {
+            attempt: 1,
+            epoch,
+            pool: eu.clone(),
+            worker: "gpu-01".parse().unwrap(),
+            incarnation,
+            token_hash: [3; 32],
+            expires_at: Micros(9),
+        }
+        .into(),
+        task::LeaseReleased { epoch, reason: "drained".to_owned(), to: task::State::Queued }.into(),
+        task::LeaseExpired { epoch, reason: "expired".to_owned(), to: task::State::DeadLettered }.into(),
+        task::StartDeadlineExceeded {}.into(),
+        task::TokenRedeemed { epoch, nonce: Uuid::from_u128(13) }.into(),
+        task::SubmissionAcknowledged { epoch, upstream_id: "chatcmpl-1".to_owned() }.into(),
+        task::NotSent { epoch, code: code(), to: task::State::RetryWait, retry_at: Some(Micros(10)) }.into(),
+        task::UpstreamRejected { epoch, code: code(), upstream_status: Some(429), to: task::State::Failed, retry_at: None }.into(),
+        task::RetryDue { pool: eu }.into(),
+        task::Succeeded { epoch, result: large(), usage }.into(),
+        task::Failed { epoch, code: code(), upstream_status: Some(500), partial: Some(sealed()), usage }.into(),
+        task::Cancelled { epoch, partial: None, usage }.into(),
+        task::LeaseLost { epoch }.into(),
+        task::WorkerLost { epoch }.into(),
+        task::SubmissionBecameUnknown { epoch, code: "reset".to_owned(), partial: Some(sealed()) }.into(),
+        task::LateResult { epoch, to: task::State::Succeeded, code: None, result: Some(sealed()), usage }.into(),
+        task::StaleResultKept { epoch, incarnation, outcome: "succeeded".to_owned(), result: Some(sealed()) }.into(),
+        task::Requeued { epoch, reason: "idempotent_kind".to_owned() }.into(),
+        task::Resolved {
+            epoch,
+            resolution: task::Resolution::AcceptDuplicate,
+            reason: "asked the provider".to_owned(),
+            result: None,
+            to: task::State::Queued,
+        }
+        .into(),
+        task::CancelRequested { to: task::State::Cancelled }.into(),
+        task::Revived { reason: "mended".to_owned() }.into(),
+    ];
+    let all = pools.into_iter().map(Fact::from).chain(workers.into_iter().map(Fact::from));
+    all.chain(tasks.into_iter().map(Fact::from)).collect()
 }
 
 fn noun(kind: &str) -> Noun {

@@ -30,6 +30,17 @@ impl<D: Decider> Given<D> {
         self
     }
 
+    /// What the rules know now.
+    pub fn state(&self) -> &D::State {
+        &self.state
+    }
+
+    /// This is asked so many seconds later.
+    pub fn when_later(&self, seconds: i64, command: impl Into<D::Command>) -> Outcome<D::Event> {
+        let ctx = Context { now: context().now + chrono::TimeDelta::seconds(seconds), ..context() };
+        Outcome(D::decide(&self.state, &command.into(), &ctx))
+    }
+
     /// This is asked.
     pub fn when(&self, command: impl Into<D::Command>) -> Outcome<D::Event> {
         Outcome(D::decide(&self.state, &command.into(), &context()))

@@ -7,8 +7,11 @@ pub mod decider;
 #[cfg(test)]
 mod given;
 pub mod kind;
+pub mod pool;
 pub mod rejection;
 pub mod setting;
+pub mod task;
+pub mod worker;
 pub mod workload;
 
 pub use context::{Context, Source};
