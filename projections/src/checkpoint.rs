@@ -2,7 +2,7 @@
 
 use chrono::{DateTime, Utc};
 use signalbox_events::Position;
-use sqlx::{FromRow, PgConnection, PgPool};
+use sqlx::{FromRow, PgConnection, PgExecutor, PgPool};
 use std::time::{Duration, Instant};
 
 /// How far a view has come on one partition.
@@ -111,7 +111,7 @@ pub async fn parked(db: &PgPool, most: i64) -> sqlx::Result<Vec<Parked>> {
 }
 
 /// The view's position on a partition; 0 before its first event.
-pub async fn position(db: &PgPool, view: &str, partition: u16) -> sqlx::Result<u64> {
+pub async fn position(db: impl PgExecutor<'_>, view: &str, partition: u16) -> sqlx::Result<u64> {
     let query = sqlx::query_scalar::<_, i64>("SELECT position FROM checkpoint WHERE view = $1 AND partition = $2");
     let found = query.bind(view).bind(i32::from(partition)).fetch_optional(db).await?;
     Ok(found.map_or(0, i64::unsigned_abs))

@@ -4,11 +4,14 @@ pub mod account;
 pub mod checkpoint;
 pub mod conversation;
 mod migrate;
+pub mod pool;
 mod projection;
 mod rows;
 pub mod setting;
+pub mod task;
 #[cfg(test)]
 mod testing;
+pub mod worker;
 pub mod workload_list;
 
 pub use migrate::{down, up};

@@ -32,6 +32,9 @@ fn migrator() -> Migrator {
         3 "0003_setting_v1",
         4 "0004_workload_list_v1",
         5 "0005_conversation_v1",
+        6 "0006_task_v1",
+        7 "0007_pool_v1",
+        8 "0008_worker_v1",
     ];
     let mut migrator = Migrator::with_migrations(all);
     // An older release that still runs beside a newer one sees migrations that it does not know.

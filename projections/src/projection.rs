@@ -1,6 +1,6 @@
 //! What a view is, and which there are.
 
-use crate::{account, conversation, setting, workload_list};
+use crate::{account, conversation, pool, setting, task, worker, workload_list};
 use futures_util::future::BoxFuture;
 use signalbox_events::{Noun, Recorded};
 use sqlx::PgConnection;
@@ -41,7 +41,8 @@ pub trait Projection: Send + Sync + 'static {
 }
 
 /// Every view.
-pub static VIEWS: [&dyn Projection; 4] = [&account::View, &setting::View, &workload_list::View, &conversation::View];
+pub static VIEWS: [&dyn Projection; 7] =
+    [&account::View, &setting::View, &workload_list::View, &conversation::View, &task::View, &pool::View, &worker::View];
 
 /// The view of a name.
 pub fn view(name: &str) -> Option<&'static dyn Projection> {

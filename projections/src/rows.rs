@@ -4,11 +4,15 @@ use crate::ApplyError;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use sqlx::{AssertSqlSafe, PgConnection};
-use uuid::Uuid;
+use sqlx::{AssertSqlSafe, Encode, PgConnection, Postgres, Type};
 
 /// The rows of `table` whose `key` is one of `ids`.
-pub(crate) async fn load<R: DeserializeOwned>(db: &mut PgConnection, table: &str, key: &str, ids: &[Uuid]) -> Result<Vec<R>, ApplyError> {
+pub(crate) async fn load<R, I>(db: &mut PgConnection, table: &str, key: &str, ids: &[I]) -> Result<Vec<R>, ApplyError>
+where
+    R: DeserializeOwned,
+    I: Sync,
+    for<'q> &'q [I]: Encode<'q, Postgres> + Type<Postgres>,
+{
     let sql = format!("SELECT row_to_json(t)::text FROM {table} t WHERE {key} = ANY($1)");
     let found: Vec<String> = sqlx::query_scalar(AssertSqlSafe(sql)).bind(ids).fetch_all(db).await?;
     found.iter().map(|row| Ok(serde_json::from_str(row)?)).collect()

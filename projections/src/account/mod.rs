@@ -138,7 +138,7 @@ async fn apply(db: &mut PgConnection, events: &[&Recorded]) -> Result<(), ApplyE
     // A key that was issued in an earlier batch has its row already.
     let earlier: Vec<Uuid> = revoked.keys().filter(|id| !keys.contains_key(id)).copied().collect();
     if !earlier.is_empty() {
-        keys.extend(rows::load::<Key>(db, "account_key_v1", "id", &earlier).await?.into_iter().map(|key| (key.id, key)));
+        keys.extend(rows::load::<Key, _>(db, "account_key_v1", "id", &earlier).await?.into_iter().map(|key| (key.id, key)));
     }
     for (id, at) in revoked {
         if let Some(key) = keys.get_mut(&id) {

@@ -58,7 +58,7 @@ async fn load<R: serde::de::DeserializeOwned>(
 ) -> Result<BTreeMap<Uuid, R>, ApplyError> {
     ids.sort_unstable();
     ids.dedup();
-    let found = rows::load::<R>(db, table, "id", &ids).await?;
+    let found = rows::load::<R, _>(db, table, "id", &ids).await?;
     Ok(found.into_iter().map(|row| (id(&row), row)).collect())
 }
 

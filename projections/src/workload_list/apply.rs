@@ -17,7 +17,7 @@ pub(super) async fn apply(db: &mut PgConnection, events: &[&Recorded]) -> Result
         }
     }
     let known: Vec<Uuid> = touched.iter().filter(|(_, events)| !matches!(events[0].1, Event::Deployed(_))).map(|(id, _)| *id).collect();
-    let mut rows: BTreeMap<Uuid, Row> = rows::load::<Row>(db, TABLE, "id", &known).await?.into_iter().map(|row| (row.id, row)).collect();
+    let mut rows: BTreeMap<Uuid, Row> = rows::load::<Row, _>(db, TABLE, "id", &known).await?.into_iter().map(|row| (row.id, row)).collect();
     for (id, events) in touched {
         for (recorded, event) in events {
             if let Event::Deployed(fact) = event {

@@ -133,7 +133,7 @@ async fn after_everything_was_killed_the_next_start_recovers() {
     let said = dev.call(Method::POST, &format!("{shown}/turns"), json!({"client_turn_id": "b", "content": "again"})).await;
     assert_eq!(said["state"], "completed", "{said}");
     // Beside the running service: the views are what the log says, and the log is what was signed.
-    for view in ["account", "setting", "workload_list", "conversation"] {
+    for view in ["account", "setting", "workload_list", "conversation", "task", "pool", "worker"] {
         let rebuilt = Command::new(BINARY).args(["rebuild", view, "--data"]).arg(&data).output().await.unwrap();
         assert!(rebuilt.status.success(), "{}{}", String::from_utf8_lossy(&rebuilt.stdout), String::from_utf8_lossy(&rebuilt.stderr));
     }
