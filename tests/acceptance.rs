@@ -5,5 +5,7 @@ mod audit;
 mod conversation;
 mod openai;
 mod operation;
+mod pool;
 mod security;
+mod task;
 mod workload;

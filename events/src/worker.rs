@@ -51,9 +51,6 @@ pub struct Registered {
     pub capabilities: Capabilities,
     /// Tasks that it executes at once.
     pub slots: u32,
-    /// Its X25519 key: credentials are sealed for it.
-    #[serde(with = "serde_bytes")]
-    pub public_key: [u8; 32],
 }
 
 /// A worker is seen to do something else than before.

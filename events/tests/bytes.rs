@@ -131,7 +131,6 @@ fn execution() -> Vec<Fact> {
             version: "1.0".to_owned(),
             capabilities: Capabilities { kinds: vec!["chat.*".to_owned()], streaming: true },
             slots: 4,
-            public_key: [7; 32],
         }
         .into(),
         worker::Observed { incarnation, state: Seen::NotConsuming }.into(),

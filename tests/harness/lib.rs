@@ -2,6 +2,7 @@
 
 pub mod answer;
 mod model;
+pub mod worker;
 pub mod world;
 
 pub use answer::{Answer, Event};

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use signalbox::bootstrap;
 use signalbox::config::{Config, Keys, Nats};
 use signalbox::serve::{Role, Service};
-use signalbox_embedded::nats as server;
+use signalbox_embedded::nats::{self as server, WorkerUser};
 use signalbox_embedded::testing::{Scratch, TestNats, nats, postgres_url, secrets};
 use signalbox_local::runtime::Runtimes;
 use signalbox_projections::sqlx::{AssertSqlSafe, Connection, Executor, PgConnection};
@@ -31,6 +31,12 @@ pub struct Caller {
     pub http: Client,
 }
 
+/// The workers that may connect to every installation of a test.
+fn workers() -> Vec<WorkerUser> {
+    let user = |pool: &str, worker: &str| WorkerUser { pool: pool.to_owned(), worker: worker.to_owned() };
+    vec![user("eu", "gpu-01"), user("eu", "gpu-02"), user("us", "gpu-11")]
+}
+
 /// A database of its own on the shared server.
 pub async fn database() -> String {
     static COUNT: AtomicU32 = AtomicU32::new(0);
@@ -50,7 +56,7 @@ impl World {
     /// The same with runtimes.
     pub async fn with(replicas: usize, runtimes: Runtimes) -> Self {
         crate::ready();
-        let (server, database_url) = tokio::join!(nats(|_| {}), database());
+        let (server, database_url) = tokio::join!(nats(|options| options.workers = workers()), database());
         let server = server.unwrap();
         let scratch = Scratch::new("world");
         let config = config(server.server.url(), database_url, &scratch, runtimes);
@@ -68,6 +74,18 @@ impl World {
         let key = bootstrap::bootstrap(&world.services[0].ledger).await.unwrap().unwrap();
         world.admin = Caller { key: key.secret, ..world.caller(0, "") };
         world.admin.usable().await;
+        world
+    }
+
+    /// The same with the pools `eu` and `us`.
+    pub async fn pools(replicas: usize) -> Self {
+        let world = Self::start(replicas).await;
+        for pool in ["eu", "us"] {
+            let tier = u32::from(pool == "us");
+            let done = world.admin.post("/v1/pools", json!({"id": pool, "tier": tier})).await.ok();
+            let after = done["position"].as_str().unwrap();
+            world.admin.get(&format!("/v1/pools?after={after}")).await.ok();
+        }
         world
     }
 

@@ -2,3 +2,4 @@
 
 mod body;
 mod identity;
+mod subjects;

@@ -1,4 +1,4 @@
-//! The events of a workload or a conversation, as people read them.
+//! The events of a workload, a conversation or a task, as people read them.
 
 use crate::auth::Caller;
 use crate::problem::{Problem, ProblemBody};
@@ -73,5 +73,13 @@ pub(crate) async fn of_workload(State(app): State<App>, caller: Caller, Path(id)
 pub(crate) async fn of_conversation(State(app): State<App>, caller: Caller, Path(id): Path<String>) -> Result<Json<EventList>, Problem> {
     crate::conversation::gate(&app, &caller).await?;
     let (aggregate, _) = crate::conversation::visible(&app, &caller, &id).await?;
+    events(&app, &aggregate).await
+}
+
+/// Shows a task's events
+#[utoipa::path(get, path = "/v1/tasks/{id}/events", tag = "task", params(("id" = String, Path)), security(("key" = [])),
+    responses((status = 200, body = EventList), (status = "4XX", body = ProblemBody, content_type = "application/problem+json")))]
+pub(crate) async fn of_task(State(app): State<App>, caller: Caller, Path(id): Path<String>) -> Result<Json<EventList>, Problem> {
+    let (aggregate, _) = crate::task::visible(&app, &caller, &id).await?;
     events(&app, &aggregate).await
 }

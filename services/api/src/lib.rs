@@ -11,15 +11,18 @@ mod health;
 mod metrics;
 mod openai;
 mod openapi;
+mod pool;
 mod problem;
 mod request;
 mod router;
 mod setting;
 mod sse;
 mod state;
+mod task;
 mod turn;
 mod upstream;
 mod watchdog;
+mod worker;
 mod workload;
 
 pub use health::{Ready, Report};

@@ -13,6 +13,8 @@ use utoipa::{Modify, OpenApi};
         (name = "conversation", description = "Conversations with deployments"),
         (name = "turn", description = "Turns: claimed once, streamed, resumed"),
         (name = "openai", description = "What OpenAI's clients call"),
+        (name = "task", description = "Work that workers execute, each sent at most once a redeemed token"),
+        (name = "pool", description = "Pools and their workers"),
         (name = "account", description = "Accounts, members, API keys"),
         (name = "setting", description = "Switches"),
         (name = "operation", description = "Health and metrics"),

@@ -172,5 +172,6 @@ unavailable!(
     signalbox_projections::ApplyError,
     signalbox_projections::workload_list::Error,
     signalbox_projections::conversation::Error,
+    signalbox_projections::task::Error,
     signalbox_journal::StoreError
 );

@@ -3,7 +3,7 @@
 use crate::openapi::{Document, viewer};
 use crate::problem::Problem;
 use crate::state::App;
-use crate::{account, conversation, event, health, openai, setting, turn, workload};
+use crate::{account, conversation, event, health, openai, pool, setting, task, turn, worker, workload};
 use axum::Router;
 use axum::extract::{MatchedPath, Request, State};
 use axum::http::header::CONTENT_TYPE;
@@ -41,6 +41,19 @@ fn routes() -> OpenApiRouter<App> {
         .routes(routes!(openai::models::list))
         .routes(routes!(openai::models::get))
         .routes(routes!(openai::chat::completions))
+        .routes(routes!(task::submit::submit, task::list::list))
+        .routes(routes!(task::get))
+        .routes(routes!(task::result::result))
+        .routes(routes!(task::result::download))
+        .routes(routes!(task::cancel))
+        .routes(routes!(task::operate::resolve))
+        .routes(routes!(task::operate::revive))
+        .routes(routes!(event::of_task))
+        .routes(routes!(pool::create, pool::list))
+        .routes(routes!(pool::get, pool::update, pool::delete))
+        .routes(routes!(pool::switch))
+        .routes(routes!(worker::list))
+        .routes(routes!(worker::drain))
         .routes(routes!(account::create, account::list))
         .routes(routes!(account::get))
         .routes(routes!(account::add_member))

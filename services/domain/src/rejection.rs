@@ -42,6 +42,7 @@ codes! {
     IncarnationRetired = "incarnation_retired" 409 "This start of the worker is over.",
     TaskAlreadyLeased = "task_already_leased" 409 "A worker holds the task.",
     SubmissionStateUnknown = "submission_state_unknown" 409 "Whether the task was sent is not known.",
+    TaskNotEnded = "task_not_ended" 409 "The task has not ended with a result.",
     TaskEnded = "task_ended" 409 "The task has ended.",
     TaskNotQueued = "task_not_queued" 409 "The task is not in a queue.",
     TaskNotUnknown = "task_not_unknown" 409 "The task's submission is not unknown.",

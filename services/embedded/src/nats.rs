@@ -1,10 +1,11 @@
-//! A real nats-server on loopback: JetStream on disk, every write synced, encrypted, three users with what they need.
+//! A real nats-server on loopback: JetStream on disk, every write synced, encrypted, users with what they need and no more.
 
 use crate::folder::{Secrets, write_private};
 use crate::process::{Spec, free_port, lives};
 use crate::supervise::Supervised;
 use crate::{Error, provision};
 use nix::sys::signal::Signal;
+use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -38,6 +39,17 @@ pub struct Options {
     pub cluster: Option<Cluster>,
     /// Largest size of all streams on disk, in bytes.
     pub max_file: Option<u64>,
+    /// Workers that may connect.
+    pub workers: Vec<WorkerUser>,
+}
+
+/// A worker that may connect: its permissions name its own pool and id.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WorkerUser {
+    /// Its pool, one token.
+    pub pool: String,
+    /// Its id, one token.
+    pub worker: String,
 }
 
 /// Membership of a cluster.
@@ -54,7 +66,7 @@ pub struct Cluster {
 impl Options {
     /// The embedded default.
     pub fn new(program: PathBuf, folder: PathBuf, log: PathBuf) -> Self {
-        Self { program, folder, log, port: None, sync_interval: "always".to_owned(), cluster: None, max_file: None }
+        Self { program, folder, log, port: None, sync_interval: "always".to_owned(), cluster: None, max_file: None, workers: vec![] }
     }
 }
 
@@ -89,7 +101,7 @@ impl Server {
             None => free_port()?,
         };
         let file = folder.join("nats.conf");
-        write_private(&file, configuration(&options, secrets, port).as_bytes())?;
+        write_private(&file, configuration(&options, secrets, port)?.as_bytes())?;
         let spec = Spec {
             program: options.program,
             arguments: vec!["--config".into(), file.into()],
@@ -167,7 +179,25 @@ fn jetstream_key(secrets: &Secrets) -> String {
     format!("k{}", secrets.jetstream)
 }
 
-fn configuration(options: &Options, secrets: &Secrets, port: u16) -> String {
+/// The key pair that a worker connects with: the same at every start, from the installation's own secret.
+pub fn worker_key(secrets: &Secrets, worker: &str) -> Result<nkeys::KeyPair, Error> {
+    let seed = Sha256::new_with_prefix("signalbox worker").chain_update(&secrets.nats).chain_update(worker).finalize();
+    nkeys::KeyPair::new_from_raw(nkeys::KeyPairType::User, seed.into()).map_err(|error| Error::Advice(format!("cannot make a worker's key: {error}")))
+}
+
+/// A worker's entry in the server's configuration. No `$JS` subject: whoever holds one can make the server write anywhere.
+pub fn worker_entry(user: &WorkerUser, public_key: &str) -> String {
+    let WorkerUser { pool, worker } = user;
+    format!(
+        r#"      {{ nkey: {public_key}, permissions: {{
+          publish: {{ allow: ["work.{pool}.{worker}.*", "stream.{pool}.{worker}.>"] }}
+          subscribe: {{ allow: ["_INBOX_{worker}.>", "ctl.{pool}.{worker}.>", "queue.{pool}"] }}
+      }} }}
+"#
+    )
+}
+
+fn configuration(options: &Options, secrets: &Secrets, port: u16) -> Result<String, Error> {
     let Options { folder, sync_interval, .. } = options;
     let store = folder.join("jetstream");
     let store = store.display();
@@ -179,8 +209,12 @@ fn configuration(options: &Options, secrets: &Secrets, port: u16) -> String {
             (cluster.server.clone(), block)
         }
     };
+    let mut workers = String::new();
+    for user in &options.workers {
+        workers.push_str(&worker_entry(user, &worker_key(secrets, &user.worker)?.public_key()));
+    }
     let most = options.max_file.map(|bytes| format!("  max_file_store: {bytes}\n")).unwrap_or_default();
-    format!(
+    Ok(format!(
         r#"# Written at each start; changes are lost.
 server_name: "{name}"
 listen: "127.0.0.1:{port}"
@@ -198,7 +232,22 @@ accounts {{
     exports: [
       {{ service: "$JS.API.STREAM.INFO.*", accounts: [AUDIT] }}
       {{ service: "$JS.API.DIRECT.GET.*", accounts: [AUDIT], response_type: stream }}
+      {{ service: "work.>", accounts: [WORKERS] }}
+      {{ stream: "queue.*", accounts: [WORKERS] }}
+      {{ stream: "ctl.>", accounts: [WORKERS] }}
     ]
+    imports: [ {{ stream: {{ account: WORKERS, subject: "stream.>" }} }} ]
+  }}
+  # Workers see requests of their own, hints, orders and their own deltas; JetStream is not theirs at all.
+  WORKERS {{
+    exports: [ {{ stream: "stream.>", accounts: [SIGNALBOX] }} ]
+    imports: [
+      {{ service: {{ account: SIGNALBOX, subject: "work.>" }} }}
+      {{ stream: {{ account: SIGNALBOX, subject: "queue.*" }} }}
+      {{ stream: {{ account: SIGNALBOX, subject: "ctl.>" }} }}
+    ]
+    users: [
+{workers}    ]
   }}
   # An account of its own: within one account the reply subject of a mere read can make the server write anywhere.
   AUDIT {{
@@ -227,5 +276,5 @@ system_account: SYS
         signalbox = secrets.nats,
         auditor = secrets.nats_auditor,
         gate = secrets.nats_gate,
-    )
+    ))
 }

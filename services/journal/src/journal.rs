@@ -91,13 +91,15 @@ pub enum Store {
     Snapshots,
     /// Signs of life of executors, gone 20 s after the last.
     Heartbeats,
+    /// What workers said at their last renewal, gone 10 minutes after it. On disk, so that leases outlive a restart.
+    Workers,
     /// Sealed texts that are too large for an event.
     Objects,
 }
 
 impl Store {
     /// Every store.
-    pub const ALL: [Self; 4] = [Self::Keys, Self::Snapshots, Self::Heartbeats, Self::Objects];
+    pub const ALL: [Self; 5] = [Self::Keys, Self::Snapshots, Self::Heartbeats, Self::Workers, Self::Objects];
 
     /// The bucket's name.
     pub fn bucket(self) -> &'static str {
@@ -105,6 +107,7 @@ impl Store {
             Self::Keys => "KEYS",
             Self::Snapshots => "SNAPSHOTS",
             Self::Heartbeats => "HEARTBEATS",
+            Self::Workers => "WORKERS",
             Self::Objects => "TEXTS",
         }
     }
@@ -113,6 +116,7 @@ impl Store {
     pub fn max_age(self) -> Option<Duration> {
         match self {
             Self::Heartbeats => Some(Duration::from_secs(20)),
+            Self::Workers => Some(Duration::from_secs(600)),
             Self::Keys | Self::Snapshots | Self::Objects => None,
         }
     }

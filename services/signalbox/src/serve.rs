@@ -10,6 +10,7 @@ use signalbox_auditor::{Auditor, Folder};
 use signalbox_journal::gate::Durability;
 use signalbox_journal::nats::{Credentials, Deltas, Nats, Options};
 use signalbox_journal::{Ledger, MasterKey, Vault};
+use signalbox_leases::Leases;
 use signalbox_local::{Local, runtime};
 use signalbox_projections::sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use signalbox_projections::sqlx::{self, ConnectOptions, PgPool};
@@ -38,6 +39,8 @@ pub enum Role {
     Projector,
     /// Local processes.
     Local,
+    /// Pools' queues, leases, execution tokens.
+    Leases,
     /// Signed checkpoints.
     Auditor,
 }
@@ -144,6 +147,12 @@ impl Service {
                 http: http.clone(),
             };
             running.push(role("local", local.run(stop.clone())));
+        }
+        if plays(Role::Leases) {
+            let metrics = signalbox_leases::Metrics::default();
+            metrics.register(&mut registry);
+            let leases = Leases { ledger: ledger.clone(), db: db.clone(), nats: nats.plain(), metrics };
+            running.push(role("leases", leases.run(stop.clone())));
         }
         if plays(Role::Auditor) {
             let auditor = Auditor {

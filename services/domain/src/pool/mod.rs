@@ -6,6 +6,9 @@ use serde::{Deserialize, Serialize};
 use signalbox_events::pool::{Created, Deleted, Event, Profile, State as Phase, Switched, Updated};
 use signalbox_events::{Fact, Noun};
 
+/// No pool is called so: the subjects of gateways have it where those of workers have their pool.
+pub const RESERVED: &str = "gateway";
+
 /// A pool as its rules see it. `None` before it was created and after it was deleted.
 pub type State = Option<Existing>;
 
@@ -21,7 +24,7 @@ pub struct Existing {
 /// What can be asked of a pool.
 #[derive(Debug, Clone)]
 pub enum Command {
-    /// Create it, enabled.
+    /// Create it, enabled. The caller has seen that its id is not [`RESERVED`].
     Create(Profile),
     /// Describe it anew.
     Update(Profile),

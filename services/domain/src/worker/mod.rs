@@ -162,7 +162,6 @@ mod tests {
             version: "1.0".to_owned(),
             capabilities: Capabilities { kinds: vec!["*".to_owned()], streaming: true },
             slots: 4,
-            public_key: [1; 32],
         }
     }
 

@@ -65,13 +65,19 @@ pub struct Follower {
     partition: u16,
     after: u64,
     signal: watch::Receiver<u64>,
+    unseals: bool,
 }
 
 impl Follower {
     /// A follower of `partition` that starts behind sequence `after`.
     pub fn new(ledger: Arc<Ledger>, partition: u16, after: u64) -> Self {
         let signal = ledger.journal.signal(partition);
-        Self { ledger, partition, after, signal }
+        Self { ledger, partition, after, signal, unseals: true }
+    }
+
+    /// The same without the keys: texts stay sealed, for those who do not need them.
+    pub fn sealed(ledger: Arc<Ledger>, partition: u16, after: u64) -> Self {
+        Self { unseals: false, ..Self::new(ledger, partition, after) }
     }
 
     /// The next events, or none when a second passed without any. After an error the follower stands where it stood.
@@ -121,6 +127,7 @@ impl Follower {
         let position = Position::new(self.partition, stored.sequence);
         let event = match Recorded::decode(stored.sequence, &stored.subject, &stored.payload) {
             Err(error) => Err(error.into()),
+            Ok(recorded) if !self.unseals => Ok(recorded),
             Ok(mut recorded) => match self.ledger.unseal(&mut recorded).await {
                 Ok(()) => Ok(recorded),
                 // A store that does not answer is no property of the event.

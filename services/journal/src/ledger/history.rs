@@ -17,6 +17,18 @@ impl Ledger {
         Ok(events)
     }
 
+    /// The aggregate's first event, texts unsealed.
+    pub async fn first(&self, aggregate: &Aggregate) -> Result<Option<Recorded>, Failure> {
+        let partitions = self.journal.partitions();
+        let (subject, partition) = (aggregate.subject(partitions), aggregate.partition(partitions));
+        let (found, _) = self.journal.read(partition, &subject, 0, 1).await?;
+        let Some(stored) = found.first() else { return Ok(None) };
+        let mut recorded = Recorded::decode(stored.sequence, &stored.subject, &stored.payload)
+            .map_err(|source| Failure::Decode { aggregate: aggregate.clone(), source })?;
+        self.unseal(&mut recorded).await?;
+        Ok(Some(recorded))
+    }
+
     /// The aggregate's events behind `after`, texts as stored.
     pub async fn raw_history(&self, aggregate: &Aggregate, after: u64) -> Result<Vec<Recorded>, Failure> {
         let partitions = self.journal.partitions();

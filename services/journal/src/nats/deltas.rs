@@ -51,9 +51,15 @@ impl Deltas {
             max_messages: 1_000_000,
             num_replicas: 1,
             allow_direct: true,
+            // An acknowledgement goes to the reply subject of the message, which a worker chooses: on this stream alone a
+            // worker could have the server write `{"stream":"DELTAS",..}` into the log.
+            no_ack: true,
             ..Default::default()
         };
-        nats.jetstream.get_or_create_stream(config).await.map_err(failed)?;
+        let found = nats.jetstream.get_or_create_stream(config.clone()).await.map_err(failed)?;
+        if !found.cached_info().config.no_ack {
+            nats.jetstream.update_stream(config).await.map_err(failed)?;
+        }
         Ok(Self { client: nats.client.clone() })
     }
 

@@ -17,7 +17,7 @@ pub use connect::{Credentials, OpenError, Options, connect};
 pub use deltas::{Delta, DeltaReader, Deltas};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-pub use plain::{Plain, PlainMessages};
+pub use plain::{HeaderMap, Plain, PlainMessages, PlainRequest, PlainRequests};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;

@@ -2,6 +2,7 @@
 
 use super::read::failed;
 use crate::journal::StoreError;
+pub use async_nats::HeaderMap;
 use async_nats::{Client, Subscriber};
 use bytes::Bytes;
 use futures_util::StreamExt;
@@ -25,9 +26,48 @@ impl Plain {
         self.client.publish(subject.to_owned(), payload).await.map_err(failed)
     }
 
+    /// Answers a request.
+    pub async fn answer(&self, reply: String, headers: HeaderMap, payload: Bytes) -> Result<(), StoreError> {
+        self.client.publish_with_headers(reply, headers, payload).await.map_err(failed)
+    }
+
+    /// Hears requests; of several that hear with the same `group` one gets each.
+    pub async fn serve(&self, subject: &str, group: &str) -> Result<PlainRequests, StoreError> {
+        self.client.queue_subscribe(subject.to_owned(), group.to_owned()).await.map(PlainRequests).map_err(failed)
+    }
+
     /// Hears messages.
     pub async fn subscribe(&self, subject: &str) -> Result<PlainMessages, StoreError> {
         self.client.subscribe(subject.to_owned()).await.map(PlainMessages).map_err(failed)
+    }
+}
+
+/// A request that waits for an answer.
+#[derive(Debug)]
+pub struct PlainRequest {
+    /// Where it was sent: permissions of the server bind who may send there.
+    pub subject: String,
+    /// Where the answer goes.
+    pub reply: String,
+    /// Its bytes.
+    pub payload: Bytes,
+    /// Its headers.
+    pub headers: HeaderMap,
+}
+
+/// Requests as they come.
+pub struct PlainRequests(Subscriber);
+
+impl PlainRequests {
+    /// The next request; `None` when the connection is gone. Messages that want no answer are passed over.
+    pub async fn next(&mut self) -> Option<PlainRequest> {
+        loop {
+            let message = self.0.next().await?;
+            if let Some(reply) = message.reply {
+                let (subject, headers) = (message.subject.to_string(), message.headers.unwrap_or_default());
+                return Some(PlainRequest { subject, reply: reply.to_string(), payload: message.payload, headers });
+            }
+        }
     }
 }
 

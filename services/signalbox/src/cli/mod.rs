@@ -5,8 +5,11 @@ mod audit;
 mod conversation;
 mod key;
 mod output;
+mod pool;
 mod rebuild;
 mod setting;
+mod task;
+mod worker;
 mod workload;
 
 use crate::client::Client;
@@ -43,6 +46,15 @@ enum Command {
     /// Conversations with deployments.
     #[command(subcommand)]
     Conversation(conversation::Verb),
+    /// Work that workers execute.
+    #[command(subcommand)]
+    Task(task::Verb),
+    /// Pools of workers.
+    #[command(subcommand)]
+    Pool(pool::Verb),
+    /// Workers.
+    #[command(subcommand)]
+    Worker(worker::Verb),
     /// Accounts and members.
     #[command(subcommand)]
     Account(account::Verb),
@@ -157,6 +169,9 @@ pub async fn run() -> Result<ExitCode, Error> {
         Command::Migrate(options) => migrate(&options).await.map(done),
         Command::Workload(verb) => workload::run(verb).await.map(done),
         Command::Conversation(verb) => conversation::run(verb).await.map(done),
+        Command::Task(verb) => task::run(verb).await.map(done),
+        Command::Pool(verb) => pool::run(verb).await.map(done),
+        Command::Worker(verb) => worker::run(verb).await.map(done),
         Command::Account(verb) => account::run(verb).await.map(done),
         Command::Key(verb) => key::run(verb).await.map(done),
         Command::Setting(verb) => setting::run(verb).await.map(done),

@@ -1,0 +1,182 @@
+//! The role: follows the log, answers workers, sweeps.
+
+use crate::index::{Index, News};
+use crate::metrics::Metrics;
+use crate::{answer, sweep};
+use signalbox_domain::Source;
+use signalbox_domain::task::Task;
+use signalbox_events::work::{Control, Form, Order, control_subject, queue_subject};
+use signalbox_events::{Micros, PoolId, WorkerId};
+use signalbox_journal::nats::Plain;
+use signalbox_journal::{Follower, Journal, Ledger, StoreError};
+use signalbox_projections::sqlx::PgPool;
+use signalbox_projections::{task, worker};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::sync::{Notify, watch};
+use tokio_util::sync::CancellationToken;
+
+/// How long a lease lives after its grant or last renewal.
+pub(crate) const LEASE_TTL: Duration = Duration::from_secs(30);
+
+/// The role's parts, as the process puts them together.
+pub struct Leases {
+    /// The log.
+    pub ledger: Arc<Ledger>,
+    /// The views: the index starts from them.
+    pub db: PgPool,
+    /// Plain NATS, for workers.
+    pub nats: Plain,
+    /// Counters.
+    pub metrics: Metrics,
+}
+
+/// Shared by everything that the role does.
+pub(crate) struct Shared {
+    pub ledger: Arc<Ledger>,
+    pub nats: Plain,
+    pub metrics: Metrics,
+    index: Mutex<Index>,
+    /// Raised when a pool's queue has got a task.
+    queued: Mutex<HashMap<PoolId, Arc<Notify>>>,
+    /// When a worker's claim was marked last by this replica.
+    pub marked: Mutex<HashMap<WorkerId, Instant>>,
+    /// How far the index has come on each partition.
+    pub reached: watch::Sender<HashMap<u16, u64>>,
+}
+
+impl Shared {
+    pub fn index(&self) -> MutexGuard<'_, Index> {
+        // Every change of the index is complete before the guard is dropped.
+        self.index.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn journal(&self) -> &dyn Journal {
+        self.ledger.journal().as_ref()
+    }
+
+    fn source(&self) -> &Source {
+        self.ledger.source()
+    }
+
+    pub fn context(&self) -> signalbox_domain::Context {
+        (self.source())()
+    }
+
+    pub fn now(&self) -> Micros {
+        self.context().now.into()
+    }
+
+    pub fn queued(&self, pool: &PoolId) -> Arc<Notify> {
+        self.queued.lock().unwrap_or_else(PoisonError::into_inner).entry(pool.clone()).or_default().clone()
+    }
+
+    /// Wakes claims that wait here, and workers that wait elsewhere.
+    pub async fn hint(&self, pool: &PoolId) {
+        self.queued(pool).notify_waiters();
+        if let Err(error) = self.nats.publish(&queue_subject(pool), bytes::Bytes::new()).await {
+            tracing::warn!(%pool, %error, "a hint was not sent; the sweeper sends another");
+        }
+    }
+
+    pub async fn control(&self, pool: &PoolId, worker: &WorkerId, control: &Control) {
+        let Ok(body) = Form::MessagePack.write(control) else { return };
+        if let Err(error) = self.nats.publish(&control_subject(pool, worker), body.into()).await {
+            tracing::warn!(%worker, %error, "a worker was not told; its next renewal tells it");
+        }
+    }
+}
+
+impl Leases {
+    /// Plays the role until `stop`.
+    pub async fn run(self, stop: CancellationToken) {
+        while !stop.is_cancelled() {
+            tokio::select! {
+                () = stop.cancelled() => return,
+                outcome = self.play() => match outcome {
+                    Ok(()) => {}
+                    Err(error) => tracing::error!(%error, "the leases role starts again"),
+                },
+            }
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+    }
+
+    async fn play(&self) -> Result<(), StoreError> {
+        let partitions = self.ledger.journal().partitions();
+        let failed = |error: &dyn std::error::Error| StoreError::Failed(error.to_string());
+        let (rows, positions) = task::open(&self.db, partitions).await.map_err(|error| failed(&error))?;
+        // Read behind the tasks' position, so that no worker is older than its leases.
+        let workers = worker::list(&self.db, None).await.map_err(|error| failed(&error))?;
+        let shared = Arc::new(Shared {
+            ledger: self.ledger.clone(),
+            nats: self.nats.clone(),
+            metrics: self.metrics.clone(),
+            index: Mutex::new(Index::new(rows, workers)),
+            queued: Mutex::default(),
+            marked: Mutex::default(),
+            reached: watch::channel(positions.iter().map(|(partition, position)| (*partition, *position)).collect()).0,
+        });
+        let mut work = tokio::task::JoinSet::new();
+        for (partition, position) in positions {
+            work.spawn(follow(shared.clone(), partition, position));
+        }
+        work.spawn(answer::serve(shared.clone()));
+        work.spawn(sweep::run(shared));
+        // Whichever ends first ends the others with the set: the role begins anew from the views.
+        match work.join_next().await {
+            Some(Ok(outcome)) => outcome,
+            Some(Err(error)) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+            Some(Err(_)) | None => Ok(()),
+        }
+    }
+}
+
+async fn follow(shared: Arc<Shared>, partition: u16, position: u64) -> Result<(), StoreError> {
+    let mut follower = Follower::sealed(shared.ledger.clone(), partition, position);
+    loop {
+        let entries = match follower.next().await {
+            Ok(entries) => entries,
+            Err(error) => {
+                tracing::warn!(%error, "the log cannot be followed now");
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                continue;
+            }
+        };
+        let mut news = Vec::new();
+        let mut last = None;
+        {
+            let mut index = shared.index();
+            for entry in &entries {
+                last = Some(entry.position.sequence);
+                if let Ok(recorded) = &entry.event {
+                    news.extend(index.take(recorded));
+                }
+            }
+        }
+        if let Some(last) = last {
+            shared.reached.send_modify(|reached| {
+                reached.insert(partition, last);
+            });
+        }
+        news.dedup();
+        for news in news {
+            match news {
+                News::Queued(pool) => shared.hint(&pool).await,
+                News::Cancel(held, task) => {
+                    let control = Control { incarnation: held.incarnation, order: Order::Cancel, task: Some(task) };
+                    shared.control(&held.pool, &held.worker, &control).await;
+                }
+                News::Revived(aggregate, id, at) => match shared.ledger.load::<Task>(&aggregate).await {
+                    Ok(Some(task)) => shared.index().learn(aggregate.account, id, at, &task),
+                    Ok(None) => {}
+                    Err(error) => return Err(StoreError::Failed(error.to_string())),
+                },
+                News::Drain(pool, worker, incarnation) => {
+                    shared.control(&pool, &worker, &Control { incarnation, order: Order::Drain, task: None }).await;
+                }
+            }
+        }
+    }
+}
