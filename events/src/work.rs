@@ -412,6 +412,25 @@ mod tests {
         assert_eq!(Form::Json.read::<Report>(short).unwrap().outcome, Outcome::Succeeded);
     }
 
+    /// The bytes that docs/worker-protocol.md shows.
+    #[test]
+    fn the_documented_exchange_is_what_is_spoken() {
+        let document = include_str!("../../docs/worker-protocol.md");
+        let claim = Claim { incarnation: IncarnationId(Uuid::from_u128(1)), wait_ms: 1000 };
+        let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(" ");
+        let shown = document.replace('\n', " ");
+        assert!(shown.contains(&hex(&Form::MessagePack.write(&claim).unwrap())), "{}", hex(&Form::MessagePack.write(&claim).unwrap()));
+        let json = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        assert!(document.contains(&json(Form::Json.write(&claim).unwrap())));
+        assert!(document.contains(&json(Form::Json.write(&Claimed { task: None, draining: false }).unwrap())));
+        for verb in Verb::ALL {
+            assert!(document.contains(&format!("| `{verb}` |")), "{verb}");
+        }
+        for outcome in Outcome::ALL {
+            assert!(document.contains(&format!("| `{outcome}` |")), "{outcome}");
+        }
+    }
+
     #[test]
     fn a_request_is_known_by_its_subject() {
         let (pool, worker): (PoolId, WorkerId) = ("eu".parse().unwrap(), "gpu-01".parse().unwrap());

@@ -48,7 +48,7 @@ pub async fn database() -> String {
 }
 
 impl World {
-    /// An installation with `replicas` of the service: the first plays every role, the others serve the API.
+    /// An installation with `replicas` of the service: the first plays every role, the others serve the API and workers.
     pub async fn start(replicas: usize) -> Self {
         Self::with(replicas, Runtimes::new()).await
     }
@@ -68,7 +68,7 @@ impl World {
             admin: Caller { url: String::new(), key: String::new(), http: Client::builder().no_proxy().build().unwrap() },
         };
         for replica in 0..replicas {
-            let roles = if replica == 0 { vec![Role::All] } else { vec![Role::Api] };
+            let roles = if replica == 0 { vec![Role::All] } else { vec![Role::Api, Role::Leases] };
             world.services.push(Service::start(&world.config, &roles).await.unwrap());
         }
         let key = bootstrap::bootstrap(&world.services[0].ledger).await.unwrap().unwrap();

@@ -185,6 +185,23 @@ pub fn worker_key(secrets: &Secrets, worker: &str) -> Result<nkeys::KeyPair, Err
     nkeys::KeyPair::new_from_raw(nkeys::KeyPairType::User, seed.into()).map_err(|error| Error::Advice(format!("cannot make a worker's key: {error}")))
 }
 
+/// Writes a worker's seed into the data folder, for its owner's eyes alone, and says where.
+pub fn write_worker_seed(secrets: &Secrets, data: &Path, worker: &str) -> Result<PathBuf, Error> {
+    let folder = data.join("workers");
+    fs::create_dir_all(&folder).map_err(Error::io(format!("cannot make {}", folder.display())))?;
+    let seed = worker_key(secrets, worker)?.seed().map_err(|error| Error::Advice(format!("cannot make a worker's key: {error}")))?;
+    let file = folder.join(format!("{worker}.nk"));
+    write_private(&file, seed.as_bytes())?;
+    Ok(file)
+}
+
+/// A fresh key pair from 256 random bits, as its public key and its seed.
+pub fn fresh_worker_key(random: [u8; 32]) -> Result<(String, String), Error> {
+    let bad = |error: nkeys::error::Error| Error::Advice(format!("cannot make a worker's key: {error}"));
+    let pair = nkeys::KeyPair::new_from_raw(nkeys::KeyPairType::User, random).map_err(bad)?;
+    Ok((pair.public_key(), pair.seed().map_err(bad)?))
+}
+
 /// A worker's entry in the server's configuration. No `$JS` subject: whoever holds one can make the server write anywhere.
 pub fn worker_entry(user: &WorkerUser, public_key: &str) -> String {
     let WorkerUser { pool, worker } = user;

@@ -10,6 +10,7 @@ use clap::Args;
 use signalbox_embedded::folder::Folder;
 use signalbox_embedded::{nats, postgres, provision};
 use signalbox_events::workload::Category;
+use signalbox_events::{PoolId, WorkerId};
 use signalbox_local::runtime::{Parameter, Runtime, Runtimes};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -30,6 +31,9 @@ pub struct Dev {
     /// A TOML file with more runtimes, `[runtimes.NAME]`.
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
+    /// Let a worker connect; may be repeated. Its seed is written to `workers/WORKER.nk` in the data folder.
+    #[arg(long = "worker", value_name = "POOL/WORKER", value_parser = worker_user)]
+    pub workers: Vec<nats::WorkerUser>,
     /// Do without the demo model: the tour then deploys the echo test runtime.
     #[arg(long)]
     pub no_model: bool,
@@ -93,7 +97,13 @@ async fn start(options: &Dev, folder: &Folder, cache: &Path) -> Result<(Servers,
             return Ok::<_, signalbox_embedded::Error>(None);
         }
         let program = nats::program(cache, &say).await?;
-        let server = nats::Server::start(nats::Options::new(program, folder.path().join("nats"), folder.log("nats")), &secrets).await?;
+        let options =
+            nats::Options { workers: options.workers.clone(), ..nats::Options::new(program, folder.path().join("nats"), folder.log("nats")) };
+        for user in &options.workers {
+            let seed = nats::write_worker_seed(&secrets, folder.path(), &user.worker)?;
+            say(&format!("  worker       {} of pool {}: its seed is in {}", user.worker, user.pool, seed.display()));
+        }
+        let server = nats::Server::start(options, &secrets).await?;
         Ok(Some(server))
     };
     let postgres_up = async {
@@ -159,6 +169,13 @@ fn write_config(folder: &Folder, config: &Config) -> Result<(), Error> {
     let mut file = std::fs::OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(path)?;
     std::io::Write::write_all(&mut file, text.as_bytes())?;
     Ok(())
+}
+
+/// `POOL/WORKER`, each one token.
+fn worker_user(text: &str) -> Result<nats::WorkerUser, String> {
+    let parsed = text.split_once('/').and_then(|(pool, worker)| Some((pool.parse::<PoolId>().ok()?, worker.parse::<WorkerId>().ok()?)));
+    let (pool, worker) = parsed.ok_or("must be POOL/WORKER, each of [a-z0-9-]")?;
+    Ok(nats::WorkerUser { pool: pool.to_string(), worker: worker.to_string() })
 }
 
 /// The runtimes that ship: `echo`, and `llama` with the demo model.
