@@ -3,6 +3,7 @@
 mod cancel;
 mod lease;
 mod life;
+mod restart;
 mod token;
 mod unknown;
 

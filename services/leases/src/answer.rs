@@ -198,20 +198,22 @@ impl Asker<'_> {
         let until = Instant::now() + Duration::from_millis(claim.wait_ms).min(MOST_WAIT);
         self.mark_claim(&worker).await?;
         let queued = self.shared.queued(&self.pool);
+        let mut worker = worker;
         loop {
-            let notice = queued.notified();
-            let draining = self.shared.ledger.load::<Worker>(&Aggregate::worker(&self.worker)).await?.is_none_or(|worker| worker.draining);
-            if draining {
-                return Ok(Claimed { task: None, draining });
+            if worker.draining {
+                return Ok(Claimed { task: None, draining: true });
             }
             if let Some(task) = self.grant(&worker, claim.incarnation).await? {
-                return Ok(Claimed { task: Some(task), draining });
+                return Ok(Claimed { task: Some(task), draining: false });
             }
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return Ok(Claimed { task: None, draining });
+                return Ok(Claimed { task: None, draining: false });
             }
-            let _ = tokio::time::timeout(left.min(LOOK_EVERY), notice).await;
+            // One notice a task: a notice that came between the look and here is kept for us.
+            let _ = tokio::time::timeout(left.min(LOOK_EVERY), queued.notified()).await;
+            // Meanwhile it may have drained, ended, or been replaced: nothing is granted to a start that is over.
+            worker = self.current(claim.incarnation).await?;
         }
     }
 

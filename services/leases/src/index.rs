@@ -141,6 +141,14 @@ impl Index {
         self.tasks.insert(id, open);
     }
 
+    /// Takes in that a lease was renewed.
+    pub fn renewed(&mut self, id: TaskId, epoch: u64, until: Micros) {
+        let held = self.tasks.get_mut(&id).and_then(|open| open.lease.as_mut());
+        if let Some(held) = held.filter(|held| held.epoch == epoch) {
+            held.expires_at = until;
+        }
+    }
+
     /// Whether a lease's incarnation is over.
     pub fn is_retired(&self, held: &Held) -> bool {
         let over = |known: &Known| known.incarnation != held.incarnation || matches!(known.state, worker::State::Lost | worker::State::Gone);

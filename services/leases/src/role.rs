@@ -14,7 +14,7 @@ use signalbox_projections::{task, worker};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 /// How long a lease lives after its grant or last renewal.
@@ -42,8 +42,6 @@ pub(crate) struct Shared {
     queued: Mutex<HashMap<PoolId, Arc<Notify>>>,
     /// When a worker's claim was marked last by this replica.
     pub marked: Mutex<HashMap<WorkerId, Instant>>,
-    /// How far the index has come on each partition.
-    pub reached: watch::Sender<HashMap<u16, u64>>,
 }
 
 impl Shared {
@@ -72,9 +70,12 @@ impl Shared {
         self.queued.lock().unwrap_or_else(PoisonError::into_inner).entry(pool.clone()).or_default().clone()
     }
 
-    /// Wakes claims that wait here, and workers that wait elsewhere.
-    pub async fn hint(&self, pool: &PoolId) {
-        self.queued(pool).notify_waiters();
+    /// Wakes a claim a task that waits here, and a worker that waits elsewhere.
+    pub async fn hint(&self, pool: &PoolId, tasks: usize) {
+        let queued = self.queued(pool);
+        for _ in 0..tasks {
+            queued.notify_one();
+        }
         if let Err(error) = self.nats.publish(&queue_subject(pool), bytes::Bytes::new()).await {
             tracing::warn!(%pool, %error, "a hint was not sent; the sweeper sends another");
         }
@@ -116,7 +117,6 @@ impl Leases {
             index: Mutex::new(Index::new(rows, workers)),
             queued: Mutex::default(),
             marked: Mutex::default(),
-            reached: watch::channel(positions.iter().map(|(partition, position)| (*partition, *position)).collect()).0,
         });
         let mut work = tokio::task::JoinSet::new();
         for (partition, position) in positions {
@@ -145,25 +145,16 @@ async fn follow(shared: Arc<Shared>, partition: u16, position: u64) -> Result<()
             }
         };
         let mut news = Vec::new();
-        let mut last = None;
         {
             let mut index = shared.index();
-            for entry in &entries {
-                last = Some(entry.position.sequence);
-                if let Ok(recorded) = &entry.event {
-                    news.extend(index.take(recorded));
-                }
+            for recorded in entries.iter().filter_map(|entry| entry.event.as_ref().ok()) {
+                news.extend(index.take(recorded));
             }
         }
-        if let Some(last) = last {
-            shared.reached.send_modify(|reached| {
-                reached.insert(partition, last);
-            });
-        }
-        news.dedup();
+        let mut queued: HashMap<PoolId, usize> = HashMap::new();
         for news in news {
             match news {
-                News::Queued(pool) => shared.hint(&pool).await,
+                News::Queued(pool) => *queued.entry(pool).or_default() += 1,
                 News::Cancel(held, task) => {
                     let control = Control { incarnation: held.incarnation, order: Order::Cancel, task: Some(task) };
                     shared.control(&held.pool, &held.worker, &control).await;
@@ -177,6 +168,9 @@ async fn follow(shared: Arc<Shared>, partition: u16, position: u64) -> Result<()
                     shared.control(&pool, &worker, &Control { incarnation, order: Order::Drain, task: None }).await;
                 }
             }
+        }
+        for (pool, tasks) in queued {
+            shared.hint(&pool, tasks).await;
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::answer::renewed_until;
 use crate::beat;
-use crate::index::{Known, Open};
+use crate::index::{Index, Known, Open};
 use crate::metrics::label;
 use crate::role::Shared;
 use signalbox_domain::task::{self, Expire, Requeue, RetryDue, Route, StartDeadline, Task};
@@ -50,7 +50,11 @@ pub(crate) async fn run(shared: Arc<Shared>) -> Result<(), StoreError> {
 async fn sweep(shared: &Shared, judges: bool, hinted: &mut HashMap<PoolId, Micros>) -> Result<(), Failure> {
     let now = shared.now();
     measure(shared, now);
-    let open: Vec<(TaskId, Open)> = shared.index().tasks.iter().map(|(id, open)| (*id, open.clone())).collect();
+    let open: Vec<(TaskId, Open)> = {
+        let index = shared.index();
+        let due = index.tasks.iter().filter(|(_, open)| is_due(&index, open, now));
+        due.map(|(id, open)| (*id, open.clone())).collect()
+    };
     for (id, open) in open {
         let aggregate = Aggregate::task(open.waiting.account, id);
         let due = |at: Option<Micros>| at.is_some_and(|at| at <= now);
@@ -68,7 +72,7 @@ async fn sweep(shared: &Shared, judges: bool, hinted: &mut HashMap<PoolId, Micro
                     hinted.insert(pool.clone(), now);
                     // What was taken out of the queue by a claim that failed comes back here.
                     shared.index().ready.add(pool, open.waiting.clone());
-                    shared.hint(pool).await;
+                    shared.hint(pool, 1).await;
                 }
             }
             State::RetryWait if due(open.retry_at) => state(shared, aggregate, RetryDue {}).await?,
@@ -84,6 +88,19 @@ async fn sweep(shared: &Shared, judges: bool, hinted: &mut HashMap<PoolId, Micro
         }
     }
     Ok(())
+}
+
+/// Whether a task may need a push: everything else is left alone, however much of it there is.
+fn is_due(index: &Index, open: &Open, now: Micros) -> bool {
+    let passed = |at: Option<Micros>| at.is_some_and(|at| at <= now);
+    match open.state {
+        State::Accepted => true,
+        State::Queued => passed(open.start_deadline) || now.0 - open.waiting.since.0 > HINT_AFTER,
+        State::RetryWait => passed(open.retry_at),
+        State::Leased | State::Executing => open.lease.as_ref().is_some_and(|held| held.expires_at <= now || index.is_retired(held)),
+        State::SubmissionUnknown => open.idempotent && !open.cancel_waits,
+        State::Succeeded | State::Failed | State::Cancelled | State::DeadLettered => false,
+    }
 }
 
 /// States a fact unless the task has moved on meanwhile; the index hears of that in a moment.
@@ -109,7 +126,9 @@ async fn expire(shared: &Shared, aggregate: Aggregate, id: TaskId, open: &Open, 
         return Ok(());
     }
     let renewed_until = renewed_until(shared, &held.pool, &held.worker, held.incarnation, id, held.epoch).await?;
-    if !retired && renewed_until.is_some_and(|until| until > now) {
+    if let Some(until) = renewed_until.filter(|until| !retired && *until > now) {
+        // Looked at again when this has passed.
+        shared.index().renewed(id, held.epoch, until);
         return Ok(());
     }
     shared.metrics.expiries.inc();
