@@ -39,11 +39,11 @@ const EDGES: [(&str, &[&str]); 13] = [
     ("projector", &["journal", "projections", "events"]),
     ("embedded", &[]),
     ("local", &["domain", "embedded", "events", "journal", "projections"]),
-    ("api", &["domain", "events", "journal", "projections"]),
+    ("api", &["domain", "events", "journal", "projections", "worker"]),
     ("auditor", &["events", "journal"]),
     ("leases", &["domain", "events", "journal", "projections"]),
     ("worker", &["events"]),
-    ("signalbox", &["api", "auditor", "domain", "embedded", "events", "journal", "leases", "local", "projections", "projector"]),
+    ("signalbox", &["api", "auditor", "domain", "embedded", "events", "journal", "leases", "local", "projections", "projector", "worker"]),
     ("tests", &["api", "auditor", "domain", "embedded", "events", "journal", "local", "projections", "projector", "signalbox", "worker"]),
 ];
 
@@ -155,4 +155,15 @@ fn every_route_is_documented() {
         }
     }
     assert!(seen >= 30, "{seen} routes");
+}
+
+#[test]
+fn the_documented_states_of_a_task_are_the_table() {
+    let file = root().join("docs/task-states.md");
+    let head = "# States of a task\n\nMade from the transition table, `services/domain/src/task/table.rs`; a test compares the two.\n\n";
+    let document = format!("{head}```mermaid\n{}```\n", signalbox_domain::task::table::diagram());
+    if std::env::var_os("SIGNALBOX_WRITE_GOLDEN").is_some() {
+        std::fs::write(&file, &document).unwrap();
+    }
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), document, "write it with SIGNALBOX_WRITE_GOLDEN=1");
 }

@@ -26,6 +26,9 @@ async fn broken_bodies_are_refused_everywhere() {
     let world = World::ready(1).await;
     let (_model, workload, _) = world.model(Behaviour::Hangs).await;
     let conversation = world.admin.conversation(&workload).await;
+    let made = world.admin.post("/v1/pools", json!({"id": "eu"})).await.ok();
+    world.admin.get(&format!("/v1/pools?after={}", made["position"].as_str().unwrap())).await.ok();
+    let task = world.admin.post("/v1/tasks", json!({"kind": "test.say", "payload": {}})).await.ok()["id"].as_str().unwrap().to_owned();
     let before = world.log().await.len();
     let gzip = |_: ()| {
         use std::io::Write;
@@ -44,10 +47,9 @@ async fn broken_bodies_are_refused_everywhere() {
         output
     };
     let bomb = gzip(());
-    for (method, path) in routes(&workload)
-        .into_iter()
-        .map(|(method, path)| (method, path.replace(&format!("/conversations/{workload}"), &format!("/conversations/{conversation}"))))
-    {
+    let own = [("conversations", conversation.as_str()), ("tasks", &task), ("pools", "eu")];
+    let with_own_id = |path: String| own.iter().fold(path, |path, (noun, id)| path.replace(&format!("/{noun}/{workload}"), &format!("/{noun}/{id}")));
+    for (method, path) in routes(&workload).into_iter().map(|(method, path)| (method, with_own_id(path))) {
         let send = async |body: Vec<u8>, kind: Option<&str>, encoding: Option<&str>| {
             let mut request = world.admin.request(method.clone(), &path).body(body);
             if let Some(kind) = kind {

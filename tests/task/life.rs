@@ -85,7 +85,7 @@ async fn a_task_is_executed_once_and_its_result_is_its_owners() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_submission_is_checked_and_repeated_without_effect() {
     let world = World::pools(1).await;
-    let good = json!({"kind": "chat.completions", "payload": {"say": "hello"}});
+    let good = json!({"kind": "test.say", "payload": {"say": "hello"}});
     let bad = [
         (json!({"payload": {}}), 400, "missing_field", "kind"),
         (json!({"kind": "Chat", "payload": {}}), 400, "invalid_field", "kind"),
@@ -109,7 +109,7 @@ async fn a_submission_is_checked_and_repeated_without_effect() {
     };
     let (first, again) = (send("k1", &good).await.ok(), send("k1", &good).await.ok());
     assert_eq!((&first["id"], &again["stated"]), (&again["id"], &json!(false)));
-    let other = send("k1", &json!({"kind": "embeddings", "payload": {}})).await;
+    let other = send("k1", &json!({"kind": "test.other", "payload": {}})).await;
     assert_eq!((other.status, &other.json()["code"]), (409, &json!("idempotency_key_conflict")));
     assert_eq!(world.log().await.len(), before + 1);
     // A cordoned pool takes no new tasks, and the next one in order is the default.

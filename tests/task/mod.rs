@@ -3,6 +3,7 @@
 mod cancel;
 mod lease;
 mod life;
+mod openai;
 mod restart;
 mod token;
 mod unknown;
@@ -13,7 +14,7 @@ use std::time::{Duration, Instant};
 
 /// Submits a task to a pool.
 pub async fn submit(caller: &Caller, pool: &str) -> String {
-    let body = json!({"kind": "chat.completions", "payload": {"say": "hello"}, "pool": pool});
+    let body = json!({"kind": "test.say", "payload": {"say": "hello"}, "pool": pool});
     caller.post("/v1/tasks", body).await.ok()["id"].as_str().unwrap().to_owned()
 }
 

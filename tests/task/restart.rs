@@ -42,7 +42,7 @@ async fn timers_and_leases_outlive_the_role() {
     let mut world = World::pools(1).await;
     let worker = Bare::hello(&world, "eu", "gpu-01", 1).await;
     let (refused, held) = (submit(&world.admin, "eu").await, submit(&world.admin, "eu").await);
-    let mut claimed = vec![worker.claim(5_000).await.unwrap(), worker.claim(5_000).await.unwrap()];
+    let mut claimed = [worker.claim(5_000).await.unwrap(), worker.claim(5_000).await.unwrap()];
     claimed.sort_by_key(|task| task.task.to_string() != refused);
     worker.redeem(&claimed[0], 1).await.unwrap();
     worker.report(&claimed[0], Outcome::NotSent).await.unwrap();

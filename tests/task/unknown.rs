@@ -10,7 +10,7 @@ async fn what_may_have_been_sent_waits_for_evidence_or_an_operator() {
     let world = World::pools(1).await;
     let old = Bare::hello(&world, "eu", "gpu-01", 1).await;
     let (first, second) = (submit(&world.admin, "eu").await, submit(&world.admin, "eu").await);
-    let mut held = vec![old.claim(5_000).await.unwrap(), old.claim(5_000).await.unwrap()];
+    let mut held = [old.claim(5_000).await.unwrap(), old.claim(5_000).await.unwrap()];
     held.sort_by_key(|task| task.task.to_string() != first);
     for task in &held {
         old.redeem(task, 1).await.unwrap();

@@ -151,7 +151,7 @@ impl Execution<'_> {
             Reply::Stream(mut chunks) => loop {
                 let chunk = tokio::select! {
                     () = token.cancelled() => return Ok(Called::Cancelled),
-                    chunk = chunks.next() => chunk,
+                    chunk = chunks.next() => chunk.map_err(CallError::from),
                 };
                 match chunk {
                     Ok(Some(chunk)) => self.take(&chunk).await,

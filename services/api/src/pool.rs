@@ -10,8 +10,8 @@ use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
-use signalbox_domain::Rejection;
 use signalbox_domain::pool::{Command, Pool, RESERVED};
+use signalbox_domain::{Code, Rejection};
 use signalbox_events::pool::Profile;
 use signalbox_events::worker::State as Seen;
 use signalbox_events::{Aggregate, PoolId};
@@ -153,6 +153,9 @@ pub(crate) async fn update(State(app): State<App>, asked: Asked, Path(id): Path<
     asked.caller.must_be_platform_admin()?;
     let id = parse(&id)?;
     let UpdateBody { description, tier, priority, labels } = body.of(&asked.caller)?.read()?;
+    if (&description, tier, priority, &labels) == (&None, None, None, &None) {
+        return Err(Problem::new(Code::MissingField, "give at least one of `description`, `tier`, `priority` and `labels`"));
+    }
     let now = app.ledger.load::<Pool>(&Aggregate::pool(&id)).await?.ok_or_else(Problem::not_found)?.profile;
     let profile = Profile {
         description: description.unwrap_or(now.description),

@@ -8,6 +8,7 @@ use serde::de::DeserializeOwned;
 use sha2::{Digest, Sha256};
 use signalbox_domain::task::{self, Acknowledge, BecomeUnknown, End, Ending, Grant, Holder, NotSent, Reject, Task, kind_matches};
 use signalbox_domain::worker::{Command as WorkerCommand, Existing as KnownWorker, Worker};
+use signalbox_domain::workload::Workload;
 use signalbox_domain::{Code, Rejection, pool};
 use signalbox_events::task::State;
 use signalbox_events::work::*;
@@ -296,10 +297,20 @@ impl Asker<'_> {
             streaming: task.streaming,
             run_mode: task.run_mode,
             payload: payload.ok_or(Refused::Unavailable)?,
-            destination: None,
+            destination: self.destination(task, held.epoch).await?,
             attempt_id: Uuid::new_v5(&lease.task.0, &held.epoch.to_be_bytes()),
             expires_in_ms: millis(LEASE_TTL),
         })
+    }
+
+    /// Where the task's deployment serves now. None: it does not; the worker then says that nothing was sent.
+    async fn destination(&self, task: &task::Existing, epoch: u64) -> Answered<Option<Destination>> {
+        let Some(target) = &task.target else { return Ok(None) };
+        let Some(workload) = target.workload else { return Ok(None) };
+        let workload = self.shared.ledger.load::<Workload>(&Aggregate::workload(target.account, workload)).await?;
+        let workload = workload.filter(|workload| !workload.deleting && !workload.deleted);
+        let found = workload.and_then(|workload| workload.destination(usize::try_from(epoch).unwrap_or(0)));
+        Ok(found.map(|(base_url, model)| Destination { base_url, model }))
     }
 
     /// Until when a lease was renewed.

@@ -5,7 +5,9 @@
 
 mod job;
 mod link;
+pub mod openai;
 mod run;
+pub mod upstream;
 
 pub use job::{Done, Evidence, Handler, Job, NotRedeemed};
 pub use link::CallError;

@@ -7,7 +7,7 @@ use crate::request::Asked;
 use crate::sse::{self, KeepAlive};
 use crate::state::App;
 use crate::turn::submit::check_redirecting;
-use crate::upstream::{self, Answer, Chunks, Reply};
+use crate::upstream::{self, Answer, CallError, Chunks, Reply};
 use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
@@ -76,7 +76,7 @@ fn frames(chunks: Chunks, name: String) -> impl Stream<Item = Bytes> + Send {
         match chunks.next().await {
             Ok(Some(chunk)) => Some((sse::data(&named(chunk, &name)), Some((chunks, name)))),
             Ok(None) => Some((sse::done(), None)),
-            Err(error) => Some(([sse::data(&json!({"error": error.problem().openai()})), sse::done()].concat().into(), None)),
+            Err(error) => Some(([sse::data(&json!({"error": CallError::from(error).problem().openai()})), sse::done()].concat().into(), None)),
         }
     })
 }
@@ -94,7 +94,7 @@ async fn collect(mut chunks: Chunks, name: &str, now: i64) -> Result<Response, P
                 }
             }
             Ok(None) => break,
-            Err(error) => return Err(error.problem()),
+            Err(error) => return Err(CallError::from(error).problem()),
         }
     }
     let usage = answer.usage(0);

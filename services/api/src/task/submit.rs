@@ -1,9 +1,11 @@
 //! `POST /v1/tasks`: takes a task on and puts it into a pool's queue.
 
 use crate::body::Body;
+use crate::conversation::{gate, no_model};
 use crate::problem::{Problem, ProblemBody};
 use crate::request::Asked;
 use crate::state::App;
+use crate::turn::submit::check_redirecting;
 use crate::workload::Stated;
 use axum::Json;
 use axum::extract::State;
@@ -14,11 +16,12 @@ use signalbox_domain::pool::Pool;
 use signalbox_domain::task::{Accept, Task};
 use signalbox_domain::{Code, Rejection};
 use signalbox_events::pool::State as PoolState;
-use signalbox_events::task::{Mode, RunMode};
+use signalbox_events::task::{Mode, RunMode, Target};
 use signalbox_events::work::MOST_INLINE;
-use signalbox_events::{Aggregate, Micros, PoolId, TaskId};
+use signalbox_events::{Aggregate, Micros, PoolId, TaskId, WorkloadId};
 use signalbox_journal::Request;
-use signalbox_projections::pool;
+use signalbox_projections::{pool, workload_list};
+use signalbox_worker::openai::OpenAi;
 use utoipa::ToSchema;
 
 /// A task.
@@ -27,7 +30,8 @@ use utoipa::ToSchema;
 pub(crate) struct SubmitBody {
     /// What is to be done: dotted words, `chat.completions`.
     kind: String,
-    /// What it is to be done with, at most 640 KiB as JSON.
+    /// What it is to be done with, at most 640 KiB as JSON. `chat.completions`, `completions` and `embeddings` name a deployment of
+    /// the account by `model`, and are sent to it.
     #[schema(value_type = Object)]
     payload: Map<String, Value>,
     /// 0 to 9, the higher first; 5 where it is not given.
@@ -51,6 +55,7 @@ pub(crate) async fn submit(State(app): State<App>, asked: Asked, body: Body) -> 
     let body = body.of(&asked.caller)?;
     let canonical = Value::Object(body.0.clone()).to_string();
     let body: SubmitBody = body.read()?;
+    let target = target(&app, &asked, &body.kind, &body.payload).await?;
     let payload = Value::Object(body.payload).to_string();
     if payload.len() > MOST_INLINE {
         return Err(Problem { field: Some("payload".to_owned()), ..Problem::new(Code::BodyTooLarge, format!("has at most {MOST_INLINE} bytes")) });
@@ -80,7 +85,7 @@ pub(crate) async fn submit(State(app): State<App>, asked: Asked, body: Body) -> 
         run_mode,
         priority: body.priority.unwrap_or(5),
         streaming: body.streaming.unwrap_or(false),
-        target: None,
+        target,
         wanted_pool: wanted,
         pool: Some(pool),
         start_deadline: body.start_within_seconds.map(|seconds| Micros(now.0 + i64::from(seconds) * 1_000_000)),
@@ -90,6 +95,19 @@ pub(crate) async fn submit(State(app): State<App>, asked: Asked, body: Body) -> 
     requester.command_id = None;
     let done = app.ledger.execute::<Task>(Request { aggregate: Aggregate::task(asked.caller.account, id), command, requester }).await?;
     Ok((StatusCode::ACCEPTED, Json(Stated::new(id.0, done.position, done.stated.is_some()))))
+}
+
+/// What a task of a kind that is sent to models is sent to: the deployment that `payload.model` names.
+async fn target(app: &App, asked: &Asked, kind: &str, payload: &Map<String, Value>) -> Result<Option<Target>, Problem> {
+    if !OpenAi::KINDS.iter().any(|(known, _)| *known == kind) {
+        return Ok(None);
+    }
+    gate(app, &asked.caller).await?;
+    check_redirecting(payload).map_err(|rejection| Rejection { field: rejection.field.map(|field| format!("payload.{field}")), ..rejection })?;
+    let name = payload.get("model").and_then(Value::as_str).ok_or_else(|| Rejection::missing("payload.model"))?;
+    let account = asked.caller.account;
+    let row = workload_list::by_route(&app.db, account.0, name).await?.ok_or_else(|| no_model(name))?;
+    Ok(Some(Target { account, workload: Some(WorkloadId(row.id)), upstream: None, model: name.to_owned() }))
 }
 
 fn no_pool() -> Rejection {

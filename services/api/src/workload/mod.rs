@@ -15,7 +15,7 @@ use serde::Serialize;
 pub(crate) use shown::Workload;
 use signalbox_domain::Code;
 use signalbox_domain::workload::{self, Existing};
-use signalbox_events::workload::{Category, Spec, State};
+use signalbox_events::workload::Category;
 use signalbox_events::{AccountId, Aggregate, Position, WorkloadId};
 use signalbox_projections::workload_list;
 use std::sync::atomic::Ordering;
@@ -69,15 +69,5 @@ pub(crate) async fn gate(app: &App, account: AccountId, category: Category) -> R
 
 /// Where a deployment can be called now, and the model's name there.
 pub(crate) fn target(app: &App, workload: &Existing) -> Option<(String, String)> {
-    let observed = workload.observed.as_ref()?;
-    if !matches!(workload.phase(), State::Running | State::Degraded | State::Updating) || observed.endpoints.is_empty() {
-        return None;
-    }
-    let turn = app.turn_of.fetch_add(1, Ordering::Relaxed);
-    let base = observed.endpoints.get(turn % observed.endpoints.len())?.clone();
-    let model = match workload.spec()? {
-        Spec::Endpoint { model, .. } => model.clone(),
-        Spec::LocalInference { .. } | Spec::LocalJob { .. } => workload.object_name.clone(),
-    };
-    Some((base, model))
+    workload.destination(app.turn_of.fetch_add(1, Ordering::Relaxed))
 }

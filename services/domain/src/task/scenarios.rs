@@ -230,20 +230,6 @@ fn every_edge_of_the_table_is_taken_and_no_other() {
     assert_eq!(taken, edges);
 }
 
-/// The diagram in the documentation is the table's.
-#[test]
-fn the_documented_diagram_is_the_table() {
-    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/task-states.md");
-    let document = format!(
-        "# States of a task\n\nMade from the transition table, `services/domain/src/task/table.rs`; a test compares the two.\n\n```mermaid\n{}```\n",
-        super::table::diagram()
-    );
-    if std::env::var_os("SIGNALBOX_WRITE_GOLDEN").is_some() {
-        std::fs::write(&path, &document).unwrap();
-    }
-    assert_eq!(std::fs::read_to_string(&path).unwrap(), document);
-}
-
 #[test]
 fn every_fact_of_the_noun_is_in_the_table_or_leads_nowhere() {
     let known: BTreeSet<_> = TRANSITIONS.iter().map(|row| format!("task.{}", row.fact)).chain(["task.stale_result_kept".to_owned()]).collect();

@@ -62,6 +62,20 @@ impl Existing {
         self.spec().map(Spec::kind)
     }
 
+    /// Where it can be called now, and the model's name there; `turn` spreads calls over replicas.
+    pub fn destination(&self, turn: usize) -> Option<(String, String)> {
+        let endpoints = &self.observed.as_ref()?.endpoints;
+        if self.suspended || !matches!(self.phase(), Phase::Running | Phase::Degraded | Phase::Updating) || endpoints.is_empty() {
+            return None;
+        }
+        let base = endpoints.get(turn % endpoints.len())?.clone();
+        let model = match self.spec()? {
+            Spec::Endpoint { model, .. } => model.clone(),
+            Spec::LocalInference { .. } | Spec::LocalJob { .. } => self.object_name.clone(),
+        };
+        Some((base, model))
+    }
+
     /// Where it stands, from what is wanted and what was seen.
     pub fn phase(&self) -> Phase {
         if self.deleted {

@@ -5,7 +5,12 @@ use crate::{Error, clock};
 use clap::Subcommand;
 use reqwest::Method;
 use signalbox_embedded::nats;
-use signalbox_events::{PoolId, WorkerId};
+use signalbox_events::{IncarnationId, PoolId, WorkerId};
+use signalbox_worker::openai::OpenAi;
+use signalbox_worker::{Capabilities, Options};
+use std::path::PathBuf;
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Verb {
@@ -17,6 +22,8 @@ pub(super) enum Verb {
         #[command(flatten)]
         connection: Connection,
     },
+    /// Run the reference worker: sends tasks to OpenAI-compatible services until it is told to stop.
+    Run(Run),
     /// Make a credential: prints the entry for NATS's configuration, and the seed for the worker.
     Credential {
         /// The pool's id.
@@ -31,6 +38,49 @@ pub(super) enum Verb {
         #[command(flatten)]
         connection: Connection,
     },
+}
+
+/// The reference worker.
+#[derive(Debug, clap::Args)]
+pub(super) struct Run {
+    /// The pool.
+    #[arg(long)]
+    pool: String,
+    /// The worker's id.
+    #[arg(long)]
+    id: String,
+    /// The file with the seed of its credential: `dev --worker` and `worker credential` make one.
+    #[arg(long, value_name = "FILE")]
+    seed_file: PathBuf,
+    /// Addresses of NATS, comma-separated.
+    #[arg(long, env = "NATS_URL", default_value = "nats://127.0.0.1:4222")]
+    nats: String,
+    /// Tasks that it executes at once.
+    #[arg(long, default_value_t = 4)]
+    slots: u32,
+}
+
+async fn run_worker(run: Run) -> Result<(), Error> {
+    let seed = std::fs::read_to_string(&run.seed_file).map_err(|error| format!("cannot read {}: {error}", run.seed_file.display()))?;
+    let options = Options {
+        url: run.nats,
+        seed: seed.trim().to_owned(),
+        pool: token("pool", &run.pool)?,
+        worker: token("worker", &run.id)?,
+        incarnation: IncarnationId(clock::id()),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        capabilities: Capabilities { kinds: OpenAi::KINDS.iter().map(|(kind, _)| (*kind).to_owned()).collect(), streaming: true },
+        slots: run.slots,
+    };
+    let http = reqwest::Client::builder().no_proxy().connect_timeout(Duration::from_secs(5)).build()?;
+    let stop = CancellationToken::new();
+    let asked = stop.clone();
+    tokio::spawn(async move {
+        crate::serve::asked_to_stop().await;
+        asked.cancel();
+    });
+    eprintln!("signalbox: worker {} of pool {} takes tasks; SIGTERM or Ctrl-C drains it", run.id, run.pool);
+    Ok(signalbox_worker::run(options, OpenAi { http }, stop).await?)
 }
 
 /// A token of a subject.
@@ -67,6 +117,7 @@ pub(super) async fn run(verb: Verb) -> Result<(), Error> {
             ];
             output::rows(connection.output, &page, output::items(&page), &columns);
         }
+        Verb::Run(run) => run_worker(run).await?,
         Verb::Credential { pool, worker } => credential(&pool, &worker)?,
         Verb::Drain { id, connection } => {
             let done = connection.client()?.send(Method::POST, &format!("/v1/workers/{}/drain", segment(&id)), None).await?;

@@ -4,5 +4,5 @@ mod answer;
 mod call;
 mod parser;
 
-pub(crate) use answer::Answer;
-pub(crate) use call::{CallError, Chunks, Reply, as_chunk, call};
+pub use answer::Answer;
+pub use call::{CallError, Chunks, Fault, Reply, as_chunk, call};

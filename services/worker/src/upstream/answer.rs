@@ -5,7 +5,7 @@ use signalbox_events::conversation::Usage;
 
 /// An answer as far as it has arrived.
 #[derive(Debug, Default, Clone)]
-pub(crate) struct Answer {
+pub struct Answer {
     /// The text so far.
     pub text: String,
     /// Tool calls so far, by index.
