@@ -30,7 +30,9 @@ fn seed(worker: &str) -> String {
 /// A connection with a worker's own credential.
 pub async fn connection(world: &World, worker: &str) -> Client {
     let url = world.config.nats.url.clone();
-    ConnectOptions::with_nkey(seed(worker)).custom_inbox_prefix(format!("_INBOX_{worker}")).connect(url).await.unwrap()
+    let options = ConnectOptions::with_nkey(seed(worker)).custom_inbox_prefix(format!("_INBOX_{worker}"));
+    // Longer than any claim waits.
+    options.request_timeout(Some(std::time::Duration::from_secs(45))).connect(url).await.unwrap()
 }
 
 impl Bare {

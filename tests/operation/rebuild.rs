@@ -2,20 +2,27 @@
 
 use reqwest::Method;
 use serde_json::json;
+use signalbox_events::work::Outcome;
 use signalbox_projections::{VIEWS, sqlx};
 use signalbox_projector::rebuild;
-use signalbox_tests::{Behaviour, World};
+use signalbox_tests::{Behaviour, World, worker::Bare};
 use std::time::Duration;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_rebuilt_view_equals_the_live_one_and_replaces_it() {
-    let world = World::ready(1).await;
+    let world = World::pools(1).await;
+    world.admin.send(Method::PUT, "/v1/settings/platform/inference", json!({"enabled": true})).await.ok();
     let (_model, workload, _) = world.model(Behaviour::Deltas(vec!["ok".to_owned()], Duration::ZERO)).await;
     let conversation = world.admin.conversation(&workload).await;
     for n in 0..5 {
         let turn = json!({"client_turn_id": format!("t{n}"), "content": "hi"});
         world.admin.post(&format!("/v1/conversations/{conversation}/turns"), turn).await.ok();
     }
+    let worker = Bare::hello(&world, "eu", "gpu-01", 1).await;
+    world.admin.post("/v1/tasks", json!({"kind": "test.say", "payload": {}, "pool": "eu"})).await.ok();
+    let task = worker.claim(25_000).await.unwrap();
+    worker.redeem(&task, 1).await.unwrap();
+    worker.report(&task, Outcome::Succeeded).await.unwrap();
     let db = world.services[0].db.clone();
     for view in VIEWS {
         let rebuilt = rebuild(&world.services[0].ledger, &db, view).await.unwrap();

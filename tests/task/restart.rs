@@ -6,6 +6,8 @@ use signalbox::serve::{Role, Service};
 use signalbox_events::work::Outcome;
 use signalbox_tests::{World, worker::Bare};
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 /// Two replicas answer claims for the same tasks: each task is leased once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -16,16 +18,21 @@ async fn two_replicas_lease_each_task_once() {
     for _ in 0..30 {
         submitted.insert(submit(&world.admin, "eu").await);
     }
-    let drain = async |worker: &Bare| {
+    let done = AtomicUsize::new(0);
+    let until = Instant::now() + Duration::from_secs(60);
+    let work = async |worker: &Bare| {
         let mut leased = Vec::new();
-        while let Some(task) = worker.claim(1_500).await {
+        while done.load(Ordering::SeqCst) < 30 && Instant::now() < until {
+            let Some(task) = worker.claim(500).await else { continue };
             worker.redeem(&task, 1).await.unwrap();
             worker.report(&task, Outcome::Succeeded).await.unwrap();
+            done.fetch_add(1, Ordering::SeqCst);
             leased.push(task.task.to_string());
         }
         leased
     };
-    let (first, second) = tokio::join!(drain(&one), drain(&other));
+    let (first, second) = tokio::join!(work(&one), work(&other));
+    assert!(one.claim(500).await.is_none() && other.claim(500).await.is_none(), "none is left, and none comes twice");
     let all: Vec<String> = first.into_iter().chain(second).collect();
     assert_eq!(all.len(), 30, "none twice");
     assert_eq!(all.into_iter().collect::<BTreeSet<_>>(), submitted, "none lost");
@@ -42,7 +49,7 @@ async fn timers_and_leases_outlive_the_role() {
     let mut world = World::pools(1).await;
     let worker = Bare::hello(&world, "eu", "gpu-01", 1).await;
     let (refused, held) = (submit(&world.admin, "eu").await, submit(&world.admin, "eu").await);
-    let mut claimed = [worker.claim(5_000).await.unwrap(), worker.claim(5_000).await.unwrap()];
+    let mut claimed = [worker.claim(25_000).await.unwrap(), worker.claim(25_000).await.unwrap()];
     claimed.sort_by_key(|task| task.task.to_string() != refused);
     worker.redeem(&claimed[0], 1).await.unwrap();
     worker.report(&claimed[0], Outcome::NotSent).await.unwrap();
@@ -59,7 +66,7 @@ async fn timers_and_leases_outlive_the_role() {
     worker.redeem(&claimed[1], 1).await.unwrap();
     worker.report(&claimed[1], Outcome::Succeeded).await.unwrap();
     reaches(&world.admin, &held, "succeeded").await;
-    let again = worker.claim(10_000).await.expect("the refused one is tried again");
+    let again = worker.claim(25_000).await.expect("the refused one is tried again");
     assert_eq!((again.task.to_string(), again.attempt), (refused, 2));
     world.stop().await;
 }

@@ -10,7 +10,7 @@ async fn what_may_have_been_sent_waits_for_evidence_or_an_operator() {
     let world = World::pools(1).await;
     let old = Bare::hello(&world, "eu", "gpu-01", 1).await;
     let (first, second) = (submit(&world.admin, "eu").await, submit(&world.admin, "eu").await);
-    let mut held = [old.claim(5_000).await.unwrap(), old.claim(5_000).await.unwrap()];
+    let mut held = [old.claim(25_000).await.unwrap(), old.claim(25_000).await.unwrap()];
     held.sort_by_key(|task| task.task.to_string() != first);
     for task in &held {
         old.redeem(task, 1).await.unwrap();
@@ -35,7 +35,7 @@ async fn what_may_have_been_sent_waits_for_evidence_or_an_operator() {
     let refused = world.admin.post(&path, json!({"resolution": "accept_duplicate", "reason": " "})).await;
     assert_eq!((refused.status, &refused.json()["field"]), (400, &json!("reason")));
     world.admin.post(&path, json!({"resolution": "accept_duplicate", "reason": "asked the provider"})).await.ok();
-    let again = fresh.claim(10_000).await.expect("it is sent again");
+    let again = fresh.claim(25_000).await.expect("it is sent again");
     old.report(&held[1], Outcome::Succeeded).await.unwrap();
     assert_eq!(old.report(&held[1], Outcome::Succeeded).await.unwrap_err(), "lease_superseded");
     assert_eq!(reaches(&world.admin, &second, "leased").await["epoch"], again.epoch);

@@ -11,6 +11,7 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use signalbox_domain::worker::{Command, Worker};
 use signalbox_events::work::{Beat, Form};
+use signalbox_events::worker::State as Seen;
 use signalbox_events::{Aggregate, IncarnationId, WorkerId};
 use signalbox_journal::{Request, Store};
 use signalbox_projections::worker::{self, Row, View};
@@ -86,7 +87,11 @@ pub(crate) async fn list(State(app): State<App>, caller: Caller, Query(query): Q
     for row in worker::list(&app.db, query.pool.as_deref()).await? {
         let kept = app.ledger.journal().get(Store::Workers, &format!("{}.{}", row.pool, row.id)).await?;
         let beat = kept.and_then(|bytes| Form::MessagePack.read::<Beat>(&bytes).ok());
-        let beat = beat.filter(|beat| beat.incarnation == IncarnationId(row.incarnation));
+        let mut beat = beat.filter(|beat| beat.incarnation == IncarnationId(row.incarnation));
+        // What one that is over said last is no longer so.
+        if let Some(beat) = beat.as_mut().filter(|_| matches!(row.state, Seen::Gone | Seen::Lost)) {
+            beat.leases.clear();
+        }
         items.push(WorkerView::new(row, beat));
     }
     Ok(Json(WorkerList { items }))

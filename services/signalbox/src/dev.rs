@@ -99,11 +99,13 @@ async fn start(options: &Dev, folder: &Folder, cache: &Path) -> Result<(Servers,
         let program = nats::program(cache, &say).await?;
         let options =
             nats::Options { workers: options.workers.clone(), ..nats::Options::new(program, folder.path().join("nats"), folder.log("nats")) };
-        for user in &options.workers {
-            let seed = nats::write_worker_seed(&secrets, folder.path(), &user.worker)?;
-            say(&format!("  worker       {} of pool {}: its seed is in {}", user.worker, user.pool, seed.display()));
-        }
+        let users = options.workers.clone();
         let server = nats::Server::start(options, &secrets).await?;
+        for nats::WorkerUser { pool, worker } in users {
+            let seed = nats::write_worker_seed(&secrets, folder.path(), &worker)?;
+            let url = server.url();
+            say(&format!("  worker       signalbox worker run --pool {pool} --id {worker} --seed-file {} --nats {url}", seed.display()));
+        }
         Ok(Some(server))
     };
     let postgres_up = async {

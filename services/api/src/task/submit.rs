@@ -106,7 +106,8 @@ async fn target(app: &App, asked: &Asked, kind: &str, payload: &Map<String, Valu
     check_redirecting(payload).map_err(|rejection| Rejection { field: rejection.field.map(|field| format!("payload.{field}")), ..rejection })?;
     let name = payload.get("model").and_then(Value::as_str).ok_or_else(|| Rejection::missing("payload.model"))?;
     let account = asked.caller.account;
-    let row = workload_list::by_route(&app.db, account.0, name).await?.ok_or_else(|| no_model(name))?;
+    let row = workload_list::by_route(&app.db, account.0, name).await?;
+    let row = row.ok_or_else(|| Problem { field: Some("payload.model".to_owned()), ..no_model(name) })?;
     Ok(Some(Target { account, workload: Some(WorkloadId(row.id)), upstream: None, model: name.to_owned() }))
 }
 
