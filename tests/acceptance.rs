@@ -8,4 +8,5 @@ mod operation;
 mod pool;
 mod security;
 mod task;
+mod upstream;
 mod workload;

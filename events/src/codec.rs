@@ -3,7 +3,7 @@
 use crate::envelope::Envelope;
 use crate::position::Position;
 use crate::subject::{Aggregate, Noun};
-use crate::{account, conversation, pool, setting, task, worker, workload};
+use crate::{account, conversation, pool, setting, task, upstream, worker, workload};
 
 /// Stored bytes that are not an event.
 #[derive(Debug, thiserror::Error)]
@@ -67,6 +67,8 @@ pub enum Fact {
     Setting(setting::Event),
     /// Of a task.
     Task(task::Event),
+    /// Of an upstream.
+    Upstream(upstream::Event),
     /// Of a worker.
     Worker(worker::Event),
     /// Of a workload.
@@ -87,6 +89,7 @@ impl Fact {
             Noun::Conversation => conversation::Event::decode(kind, version, data)?.map(Self::Conversation),
             Noun::Pool => pool::Event::decode(kind, version, data)?.map(Self::Pool),
             Noun::Task => task::Event::decode(kind, version, data)?.map(Self::Task),
+            Noun::Upstream => upstream::Event::decode(kind, version, data)?.map(Self::Upstream),
             Noun::Worker => worker::Event::decode(kind, version, data)?.map(Self::Worker),
             Noun::Setting => setting::Event::decode(kind, version, data)?.map(Self::Setting),
             Noun::Workload => workload::Event::decode(kind, version, data)?.map(Self::Workload),
@@ -101,6 +104,7 @@ impl Fact {
             Self::Conversation(event) => (event.type_name(), event.schema_version(), event.encode()?),
             Self::Pool(event) => (event.type_name(), event.schema_version(), event.encode()?),
             Self::Task(event) => (event.type_name(), event.schema_version(), event.encode()?),
+            Self::Upstream(event) => (event.type_name(), event.schema_version(), event.encode()?),
             Self::Worker(event) => (event.type_name(), event.schema_version(), event.encode()?),
             Self::Setting(event) => (event.type_name(), event.schema_version(), event.encode()?),
             Self::Workload(event) => (event.type_name(), event.schema_version(), event.encode()?),
@@ -116,6 +120,7 @@ impl Fact {
             Self::Conversation(event) => event.visit_texts(visit),
             Self::Pool(event) => event.visit_texts(visit),
             Self::Task(event) => event.visit_texts(visit),
+            Self::Upstream(event) => event.visit_texts(visit),
             Self::Worker(event) => event.visit_texts(visit),
             Self::Setting(event) => event.visit_texts(visit),
             Self::Workload(event) => event.visit_texts(visit),
@@ -131,6 +136,7 @@ impl Fact {
             pool::Event::TYPES,
             setting::Event::TYPES,
             task::Event::TYPES,
+            upstream::Event::TYPES,
             worker::Event::TYPES,
             workload::Event::TYPES,
         ];
@@ -145,7 +151,16 @@ macro_rules! from {
         }
     )+ };
 }
-from!(Account = account, Conversation = conversation, Pool = pool, Setting = setting, Task = task, Worker = worker, Workload = workload);
+from!(
+    Account = account,
+    Conversation = conversation,
+    Pool = pool,
+    Setting = setting,
+    Task = task,
+    Upstream = upstream,
+    Worker = worker,
+    Workload = workload
+);
 
 /// An event as read from the log.
 #[derive(Debug, Clone, PartialEq)]

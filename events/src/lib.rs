@@ -17,6 +17,7 @@ pub mod subject;
 pub mod task;
 pub mod text;
 pub mod time;
+pub mod upstream;
 pub mod work;
 pub mod worker;
 pub mod workload;

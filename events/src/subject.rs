@@ -1,7 +1,7 @@
 //! The only place that spells subjects of the log: `evt.<partition>.<account>.<noun>.<id>`.
 
 use crate::facts::words;
-use crate::id::{AccountId, ConversationId, ParseError, PoolId, TaskId, WorkerId, WorkloadId};
+use crate::id::{AccountId, ConversationId, ParseError, PoolId, TaskId, UpstreamId, WorkerId, WorkloadId};
 use sha2::{Digest, Sha256};
 use std::fmt;
 
@@ -18,6 +18,8 @@ words! {
         Setting = "setting",
         /// A piece of work that a worker executes.
         Task = "task",
+        /// A model platform that tasks are sent to.
+        Upstream = "upstream",
         /// A process that executes tasks.
         Worker = "worker",
         /// A deployment or a job.
@@ -53,6 +55,11 @@ impl Aggregate {
     /// A task of `account`.
     pub fn task(account: AccountId, id: TaskId) -> Self {
         Self { account, noun: Noun::Task, id: id.to_string() }
+    }
+
+    /// An upstream of `account`; one that everyone may use for [`AccountId::PLATFORM`].
+    pub fn upstream(account: AccountId, id: UpstreamId) -> Self {
+        Self { account, noun: Noun::Upstream, id: id.to_string() }
     }
 
     /// A pool: the platform's.

@@ -20,10 +20,10 @@ facts! {
     TokenRedeemed = "task.token_redeemed" v 1,
     SubmissionAcknowledged = "task.submission_acknowledged" v 1,
     NotSent = "task.not_sent" v 1,
-    UpstreamRejected = "task.upstream_rejected" v 1,
+    UpstreamRejected = "task.upstream_rejected" v 1 [detail],
     RetryDue = "task.retry_due" v 1,
     Succeeded = "task.succeeded" v 1 [result],
-    Failed = "task.failed" v 1 [partial],
+    Failed = "task.failed" v 1 [partial, detail],
     Cancelled = "task.cancelled" v 1 [partial],
     LeaseLost = "task.lease_lost" v 1,
     WorkerLost = "task.worker_lost" v 1,
@@ -274,6 +274,9 @@ pub struct UpstreamRejected {
     pub to: State,
     /// When it is tried again.
     pub retry_at: Option<Micros>,
+    /// What the upstream said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub detail: Option<Text>,
 }
 
 /// It is tried again.
@@ -307,6 +310,9 @@ pub struct Failed {
     pub partial: Option<Text>,
     /// What it cost so far.
     pub usage: Option<Usage>,
+    /// What the upstream said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub detail: Option<Text>,
 }
 
 /// The holder ended the call on demand.

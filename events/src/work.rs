@@ -21,8 +21,14 @@ pub const ERROR_HEADER: &str = "Signalbox-Error";
 pub const TYPE_HEADER: &str = "Content-Type";
 /// A body of JSON.
 pub const JSON: &str = "application/json";
-/// Largest payload or result in bytes that travels within a message.
+/// Largest payload or result in bytes that travels within a message; larger ones move in pieces.
 pub const MOST_INLINE: usize = 640 * 1024;
+/// Largest piece in bytes of a payload or result that moves in pieces.
+pub const MOST_PIECE: usize = 256 * 1024;
+/// Largest result in bytes.
+pub const MOST_RESULT: usize = 32 * 1024 * 1024;
+/// Longest word of an upstream on why it refused, in characters.
+pub const MOST_DETAIL: usize = 500;
 
 words! {
     /// What a worker may ask.
@@ -39,6 +45,10 @@ words! {
         Release = "release",
         /// [`Report`].
         Report = "report",
+        /// [`Fetch`].
+        Fetch = "fetch",
+        /// [`StorePart`].
+        Store = "store",
         /// [`Bye`].
         Bye = "bye",
     }
@@ -104,6 +114,10 @@ pub struct Hello {
     pub capabilities: Capabilities,
     /// Tasks that it executes at once.
     pub slots: u32,
+    /// The X25519 key of this start, 64 hex digits: credentials are sealed for it. A worker without one gets no task that needs
+    /// a credential.
+    #[serde(default)]
+    pub public_key: Option<String>,
 }
 
 /// The answer to [`Hello`].
@@ -165,8 +179,11 @@ pub struct Assignment {
     pub streaming: bool,
     /// `simulation`: nothing is sent.
     pub run_mode: RunMode,
-    /// What it is to be done with: a JSON object, as text.
-    pub payload: String,
+    /// What it is to be done with: a JSON object, as text. Null: it is larger than [`MOST_INLINE`] and read by [`Fetch`].
+    #[serde(default)]
+    pub payload: Option<String>,
+    /// The payload's size.
+    pub payload_bytes: u64,
     /// Where it is to be sent, where its kind is sent anywhere.
     pub destination: Option<Destination>,
     /// The upstream's idempotency key: the same for every message of this attempt.
@@ -201,7 +218,61 @@ pub struct Redeem {
 
 /// The answer to [`Redeem`]: send now, once.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Redeemed {}
+pub struct Redeemed {
+    /// The upstream's credential, where it has one.
+    #[serde(default)]
+    pub credential: Option<SealedCredential>,
+}
+
+/// A credential that only one start of one worker can read. Memory only.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SealedCredential {
+    /// The header that it goes into, lower case.
+    pub header: String,
+    /// The only origin that it may be sent to, `https://api.example.com`.
+    pub origin: String,
+    /// The header's value in a sealed box of libsodium (X25519, XSalsa20-Poly1305) for [`Hello::public_key`], hex.
+    pub sealed: String,
+}
+
+/// Reads a piece of a large payload, under a live lease.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fetch {
+    /// This start.
+    pub incarnation: IncarnationId,
+    /// The lease.
+    pub lease: LeaseRef,
+    /// Where the piece begins, in bytes: 0, then [`Fetched::next`].
+    pub offset: u64,
+}
+
+/// The answer to [`Fetch`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fetched {
+    /// The piece, at most [`MOST_PIECE`] bytes.
+    pub text: String,
+    /// Where the next piece begins; null at the end.
+    pub next: Option<u64>,
+    /// The payload's size.
+    pub total: u64,
+}
+
+/// Hands a piece of a large result in, under a lease that was redeemed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StorePart {
+    /// This start.
+    pub incarnation: IncarnationId,
+    /// The lease.
+    pub lease: LeaseRef,
+    /// Which piece, from 0.
+    pub part: u32,
+    /// The piece, at most [`MOST_PIECE`] bytes.
+    pub text: String,
+}
+
+/// The answer to [`StorePart`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Kept {}
 
 /// A sign of life that renews every lease in it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -276,6 +347,12 @@ pub struct Report {
     /// JSON as text with `succeeded`; what had arrived with `failed`, `cancelled`, `unknown`.
     #[serde(default)]
     pub result: Option<String>,
+    /// In place of a result of more than [`MOST_INLINE`] bytes: how many pieces of it were stored.
+    #[serde(default)]
+    pub parts: Option<u32>,
+    /// What the upstream said, at most [`MOST_DETAIL`] characters: with `rejected` and `failed`.
+    #[serde(default)]
+    pub detail: Option<String>,
     /// What it cost.
     #[serde(default)]
     pub usage: Option<Usage>,
@@ -316,6 +393,33 @@ words! {
         /// Claim no more: end what runs, then say bye.
         Drain = "drain",
     }
+}
+
+/// The subject on which a gateway asks whether a pool can take work that someone waits for.
+pub fn capacity_subject(pool: &PoolId) -> String {
+    format!("capacity.{pool}")
+}
+
+/// The subject on which gateways hear that something has happened to a task that someone waits for: an empty message
+/// without authority.
+pub fn notice_subject(task: TaskId) -> String {
+    format!("notice.{task}")
+}
+
+/// Whether a worker of the pool could take such a task now. Answered with [`Capacity`], or refused.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Wanted {
+    /// What is to be done.
+    pub kind: String,
+    /// Whether the answer is wanted piece by piece.
+    pub streaming: bool,
+}
+
+/// The answer to [`Wanted`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Capacity {
+    /// Workers that claim and could take it, busy ones included; at least one.
+    pub workers: u32,
 }
 
 /// A message on a worker's control subject. One for another incarnation is not for this one.
@@ -396,6 +500,8 @@ mod tests {
             retryable: true,
             retry_after_seconds: Some(7),
             result: None,
+            parts: None,
+            detail: None,
             usage: None,
         }
     }

@@ -51,6 +51,9 @@ pub struct Registered {
     pub capabilities: Capabilities,
     /// Tasks that it executes at once.
     pub slots: u32,
+    /// The X25519 key of this start, for what only it may read.
+    #[serde(default, with = "serde_bytes", skip_serializing_if = "Option::is_none")]
+    pub public_key: Option<[u8; 32]>,
 }
 
 /// A worker is seen to do something else than before.

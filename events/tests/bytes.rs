@@ -6,11 +6,11 @@ use serde_json::Value;
 use signalbox_events::account::{Created, KeyIssued, KeyRevoked, MemberAdded, Role};
 use signalbox_events::conversation::*;
 use signalbox_events::envelope::{FORMAT, chain_next, chain_start};
-use signalbox_events::setting::{GapAccepted, InferenceSwitched};
+use signalbox_events::setting::{GapAccepted, InferenceSwitched, Transport, TransportSet};
 use signalbox_events::workload::{self, DeletionRequested, Deployed, Observed, Resumed, RolledBack, Scaled, Spec, State, Suspended, Updated};
 use signalbox_events::{
     AccountId, Encoded, Envelope, Fact, IncarnationId, KeyId, Micros, Noun, PoolId, PrincipalId, Sealed, Text, TurnId, UpstreamId, WorkloadId,
-    account, conversation, json, pool, setting, task, worker,
+    account, conversation, json, pool, setting, task, upstream, worker,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -39,8 +39,11 @@ fn examples() -> Vec<Fact> {
         KeyIssued { key, principal, label: "laptop".to_owned(), hash: [4; 32], roles: vec![Role::Member], expires_at: Some(Micros(6)) }.into(),
         KeyRevoked { key }.into(),
     ];
-    let setting: Vec<setting::Event> =
-        vec![InferenceSwitched { enabled: true }.into(), GapAccepted { partition: 0, sequence: 7, reason: "disk fault".to_owned() }.into()];
+    let setting: Vec<setting::Event> = vec![
+        InferenceSwitched { enabled: true }.into(),
+        GapAccepted { partition: 0, sequence: 7, reason: "disk fault".to_owned() }.into(),
+        TransportSet { kind: Some("chat.completions".to_owned()), transport: Some(Transport::Lease) }.into(),
+    ];
     let workload: Vec<workload::Event> = vec![
         Deployed {
             name: "SmolLM2".to_owned(),
@@ -131,16 +134,43 @@ fn execution() -> Vec<Fact> {
             version: "1.0".to_owned(),
             capabilities: Capabilities { kinds: vec!["chat.*".to_owned()], streaming: true },
             slots: 4,
+            public_key: None,
         }
         .into(),
         worker::Observed { incarnation, state: Seen::NotConsuming }.into(),
         worker::DrainRequested { incarnation }.into(),
         worker::Retired { incarnation, reason: "bye".to_owned() }.into(),
     ];
+    let model = upstream::Model { name: "gpt-5".to_owned(), kinds: vec!["chat.*".to_owned()] };
+    let profile = upstream::Profile {
+        provider: "openai".to_owned(),
+        protocol: "openai".to_owned(),
+        base_url: "https://api.example.com/v1".to_owned(),
+        models: vec![model],
+    };
+    let upstreams: Vec<upstream::Event> = vec![
+        upstream::Registered {
+            owner: PrincipalId(Uuid::from_u128(1)),
+            owner_name: "Ada".to_owned(),
+            name: "example".to_owned(),
+            profile: profile.clone(),
+        }
+        .into(),
+        upstream::Updated { profile, keeps_credential: true }.into(),
+        upstream::CredentialSet {
+            secret: sealed(),
+            header: "authorization".to_owned(),
+            origin: "https://api.example.com".to_owned(),
+            digest: [5; 32],
+        }
+        .into(),
+        upstream::Switched { enabled: false, reason: "too slow".to_owned() }.into(),
+        upstream::Deleted {}.into(),
+    ];
     let code = || "connect_failed".to_owned();
     let usage = Some(Usage { prompt_tokens: 5, completion_tokens: 7, estimated: false });
     let account = AccountId(Uuid::from_u128(8));
-    let upstream = Some(UpstreamId(Uuid::from_u128(7)));
+    let platform = Some(UpstreamId(Uuid::from_u128(7)));
     let tasks: Vec<task::Event> = vec![
         task::Accepted {
             owner: PrincipalId(Uuid::from_u128(1)),
@@ -152,7 +182,7 @@ fn execution() -> Vec<Fact> {
             run_mode: task::RunMode::Live,
             priority: 5,
             streaming: true,
-            target: Some(task::Target { account, workload: Some(WorkloadId(Uuid::from_u128(4))), upstream, model: "m".to_owned() }),
+            target: Some(task::Target { account, workload: Some(WorkloadId(Uuid::from_u128(4))), upstream: platform, model: "m".to_owned() }),
             wanted_pool: Some(eu.clone()),
             pool: Some(eu.clone()),
             start_deadline: Some(Micros(6)),
@@ -179,10 +209,10 @@ fn execution() -> Vec<Fact> {
         task::TokenRedeemed { epoch, nonce: Uuid::from_u128(13) }.into(),
         task::SubmissionAcknowledged { epoch, upstream_id: "chatcmpl-1".to_owned() }.into(),
         task::NotSent { epoch, code: code(), to: task::State::RetryWait, retry_at: Some(Micros(10)) }.into(),
-        task::UpstreamRejected { epoch, code: code(), upstream_status: Some(429), to: task::State::Failed, retry_at: None }.into(),
+        task::UpstreamRejected { epoch, code: code(), upstream_status: Some(429), to: task::State::Failed, retry_at: None, detail: None }.into(),
         task::RetryDue { pool: eu }.into(),
         task::Succeeded { epoch, result: large(), usage }.into(),
-        task::Failed { epoch, code: code(), upstream_status: Some(500), partial: Some(sealed()), usage }.into(),
+        task::Failed { epoch, code: code(), upstream_status: Some(500), partial: Some(sealed()), usage, detail: None }.into(),
         task::Cancelled { epoch, partial: None, usage }.into(),
         task::LeaseLost { epoch }.into(),
         task::WorkerLost { epoch }.into(),
@@ -202,7 +232,7 @@ fn execution() -> Vec<Fact> {
         task::Revived { reason: "mended".to_owned() }.into(),
     ];
     let all = pools.into_iter().map(Fact::from).chain(workers.into_iter().map(Fact::from));
-    all.chain(tasks.into_iter().map(Fact::from)).collect()
+    all.chain(upstreams.into_iter().map(Fact::from)).chain(tasks.into_iter().map(Fact::from)).collect()
 }
 
 fn noun(kind: &str) -> Noun {

@@ -11,6 +11,7 @@ pub mod setting;
 pub mod task;
 #[cfg(test)]
 mod testing;
+pub mod upstream;
 pub mod worker;
 pub mod workload_list;
 

@@ -35,6 +35,7 @@ fn migrator() -> Migrator {
         6 "0006_task_v1",
         7 "0007_pool_v1",
         8 "0008_worker_v1",
+        9 "0009_upstream_v1",
     ];
     let mut migrator = Migrator::with_migrations(all);
     // An older release that still runs beside a newer one sees migrations that it does not know.

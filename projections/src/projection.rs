@@ -1,6 +1,6 @@
 //! What a view is, and which there are.
 
-use crate::{account, conversation, pool, setting, task, worker, workload_list};
+use crate::{account, conversation, pool, setting, task, upstream, worker, workload_list};
 use futures_util::future::BoxFuture;
 use signalbox_events::{Noun, Recorded};
 use sqlx::PgConnection;
@@ -41,8 +41,8 @@ pub trait Projection: Send + Sync + 'static {
 }
 
 /// Every view.
-pub static VIEWS: [&dyn Projection; 7] =
-    [&account::View, &setting::View, &workload_list::View, &conversation::View, &task::View, &pool::View, &worker::View];
+pub static VIEWS: [&dyn Projection; 8] =
+    [&account::View, &setting::View, &workload_list::View, &conversation::View, &task::View, &pool::View, &worker::View, &upstream::View];
 
 /// The view of a name.
 pub fn view(name: &str) -> Option<&'static dyn Projection> {

@@ -2,8 +2,8 @@
 
 use axum::body::Body;
 use axum::extract::State;
-use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
@@ -28,6 +28,8 @@ pub enum Behaviour {
     NeverStreams(String),
     /// Refuses with a status and a body.
     Refuses(u16, Value),
+    /// Sends the caller elsewhere.
+    Redirects(String),
     /// Takes the request and never answers.
     Hangs,
 }
@@ -44,6 +46,8 @@ struct Inner {
     calls: AtomicUsize,
     /// Bodies that came, the oldest first.
     bodies: Mutex<Vec<Value>>,
+    /// Headers that came with them.
+    headers: Mutex<Vec<HeaderMap>>,
     /// When each delta left.
     sent: Mutex<Vec<Instant>>,
     /// Calls whose caller has left before the end.
@@ -56,6 +60,7 @@ impl Model {
             behaviour: Mutex::new(behaviour),
             calls: AtomicUsize::new(0),
             bodies: Mutex::default(),
+            headers: Mutex::default(),
             sent: Mutex::default(),
             abandoned: AtomicUsize::new(0),
         });
@@ -64,6 +69,7 @@ impl Model {
         let router = Router::new()
             .route("/v1/models", get(|| async { Json(json!({"object": "list", "data": [{"id": "fake", "object": "model"}]})) }))
             .route("/v1/chat/completions", post(chat))
+            .layer(axum::extract::DefaultBodyLimit::disable())
             .with_state(inner.clone());
         tokio::spawn(async move { axum::serve(listener, router).await });
         Self { url, inner }
@@ -85,15 +91,20 @@ impl Model {
         self.inner.bodies.lock().unwrap().clone()
     }
 
+    pub fn headers(&self) -> Vec<HeaderMap> {
+        self.inner.headers.lock().unwrap().clone()
+    }
+
     pub fn sent(&self) -> Vec<Instant> {
         self.inner.sent.lock().unwrap().clone()
     }
 }
 
-async fn chat(State(model): State<Arc<Inner>>, Json(body): Json<Value>) -> Response {
+async fn chat(State(model): State<Arc<Inner>>, headers: HeaderMap, Json(body): Json<Value>) -> Response {
     model.calls.fetch_add(1, Ordering::SeqCst);
     let streams = body["stream"] == true;
     model.bodies.lock().unwrap().push(body);
+    model.headers.lock().unwrap().push(headers);
     let behaviour = model.behaviour.lock().unwrap().clone();
     match behaviour {
         Behaviour::Deltas(deltas, pause) if streams => stream_of(&model, deltas, pause, false),
@@ -102,6 +113,7 @@ async fn chat(State(model): State<Arc<Inner>>, Json(body): Json<Value>) -> Respo
         Behaviour::AlwaysStreams(deltas) => stream_of(&model, deltas, Duration::ZERO, false),
         Behaviour::NeverStreams(text) => whole(&text),
         Behaviour::Refuses(status, body) => (StatusCode::from_u16(status).unwrap(), Json(body)).into_response(),
+        Behaviour::Redirects(to) => (StatusCode::TEMPORARY_REDIRECT, [("location", to)]).into_response(),
         Behaviour::Hangs => std::future::pending().await,
     }
 }

@@ -9,6 +9,7 @@ use signalbox_embedded::nats::worker_key;
 use signalbox_embedded::testing::secrets;
 use signalbox_events::work::*;
 use signalbox_events::{IncarnationId, PoolId, WorkerId};
+use signalbox_worker::openai::OpenAi;
 use signalbox_worker::{Capabilities, Done, Handler, Job, Options};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -40,7 +41,7 @@ impl Bare {
     pub async fn hello(world: &World, pool: &str, worker: &str, number: u128) -> Self {
         let bare = Self::silent(world, pool, worker, number).await;
         let capabilities = Capabilities { kinds: vec!["*".to_owned()], streaming: true };
-        let hello = Hello { protocol: PROTOCOL, incarnation: bare.incarnation, version: "test".to_owned(), capabilities, slots: 8 };
+        let hello = Hello { protocol: PROTOCOL, incarnation: bare.incarnation, version: "test".to_owned(), capabilities, slots: 8, public_key: None };
         bare.ask::<Welcome>(Verb::Hello, &hello).await.unwrap();
         bare
     }
@@ -94,6 +95,8 @@ impl Bare {
             retryable: true,
             retry_after_seconds: None,
             result: (outcome == Outcome::Succeeded).then(|| "{\"by\":\"bare\"}".to_owned()),
+            parts: None,
+            detail: None,
             usage: None,
         };
         self.ask(Verb::Report, &report).await
@@ -122,18 +125,9 @@ where
     }
 }
 
-/// The library's worker with a handler; it runs until the token is cancelled.
-pub fn start<F>(
-    world: &World,
-    pool: &str,
-    worker: &str,
-    number: u128,
-    handler: F,
-) -> (CancellationToken, JoinHandle<Result<(), signalbox_worker::Error>>)
-where
-    F: for<'a> Fn(&'a mut Job) -> BoxFuture<'a, Done> + Send + Sync + 'static,
-{
-    let options = Options {
+/// How a worker of tests runs.
+fn options(world: &World, pool: &str, worker: &str, number: u128) -> Options {
+    Options {
         url: world.config.nats.url.clone(),
         seed: seed(worker),
         pool: pool.parse().unwrap(),
@@ -142,7 +136,27 @@ where
         version: "test".to_owned(),
         capabilities: Capabilities { kinds: vec!["*".to_owned()], streaming: true },
         slots: 8,
-    };
+        secret: [7; 32],
+    }
+}
+
+/// A worker that runs, and what ends it.
+pub type Running = (CancellationToken, JoinHandle<Result<(), signalbox_worker::Error>>);
+
+/// The library's worker with a handler; it runs until the token is cancelled.
+pub fn start<F>(world: &World, pool: &str, worker: &str, number: u128, handler: F) -> Running
+where
+    F: for<'a> Fn(&'a mut Job) -> BoxFuture<'a, Done> + Send + Sync + 'static,
+{
     let stop = CancellationToken::new();
-    (stop.clone(), tokio::spawn(signalbox_worker::run(options, With(handler), stop)))
+    (stop.clone(), tokio::spawn(signalbox_worker::run(options(world, pool, worker, number), With(handler), stop)))
+}
+
+/// The reference worker, once it claims.
+pub async fn reference(world: &World, pool: &str, worker: &str, number: u128) -> Running {
+    let stop = CancellationToken::new();
+    let handler = OpenAi { http: signalbox_worker::upstream::client().unwrap() };
+    let running = tokio::spawn(signalbox_worker::run(options(world, pool, worker, number), handler, stop.clone()));
+    world.claims(worker).await;
+    (stop, running)
 }

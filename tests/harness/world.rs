@@ -126,6 +126,19 @@ impl World {
         (model, workload, route)
     }
 
+    /// Waits until a worker is ready.
+    pub async fn claims(&self, worker: &str) {
+        for _ in 0..1000 {
+            let shown = self.admin.get("/v1/workers").await.ok();
+            let ready = |row: &Value| row["id"] == worker && row["state"] == "ready";
+            if shown["items"].as_array().unwrap().iter().any(ready) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        panic!("{worker} does not become ready");
+    }
+
     /// Every message of the log, as subject and bytes.
     pub async fn log(&self) -> Vec<signalbox_journal::Stored> {
         self.services[0].ledger.journal().read(0, ">", 0, 100_000).await.unwrap().0

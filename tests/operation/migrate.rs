@@ -37,7 +37,7 @@ async fn replicas_that_start_at_once_migrate_once() {
         }
         let mut db = PgConnection::connect(&url).await.unwrap();
         let applied: i64 = sqlx::query_scalar("SELECT count(*) FROM _sqlx_migrations WHERE success").fetch_one(&mut db).await.unwrap();
-        assert_eq!(applied, 8);
+        assert_eq!(applied, 9);
     }
 }
 

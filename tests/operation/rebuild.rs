@@ -23,6 +23,8 @@ async fn a_rebuilt_view_equals_the_live_one_and_replaces_it() {
     let task = worker.claim(25_000).await.unwrap();
     worker.redeem(&task, 1).await.unwrap();
     worker.report(&task, Outcome::Succeeded).await.unwrap();
+    let upstream = json!({"name": "a", "base_url": "http://127.0.0.1:9", "models": [{"name": "m"}]});
+    world.admin.post("/v1/upstreams", upstream).await.ok();
     let db = world.services[0].db.clone();
     for view in VIEWS {
         let rebuilt = rebuild(&world.services[0].ledger, &db, view).await.unwrap();

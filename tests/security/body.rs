@@ -29,6 +29,8 @@ async fn broken_bodies_are_refused_everywhere() {
     let made = world.admin.post("/v1/pools", json!({"id": "eu"})).await.ok();
     world.admin.get(&format!("/v1/pools?after={}", made["position"].as_str().unwrap())).await.ok();
     let task = world.admin.post("/v1/tasks", json!({"kind": "test.say", "payload": {}})).await.ok()["id"].as_str().unwrap().to_owned();
+    let upstream = json!({"name": "a", "base_url": "http://127.0.0.1:9", "models": [{"name": "m"}]});
+    let upstream = world.admin.post("/v1/upstreams", upstream).await.ok()["id"].as_str().unwrap().to_owned();
     let before = world.log().await.len();
     let gzip = |_: ()| {
         use std::io::Write;
@@ -47,7 +49,7 @@ async fn broken_bodies_are_refused_everywhere() {
         output
     };
     let bomb = gzip(());
-    let own = [("conversations", conversation.as_str()), ("tasks", &task), ("pools", "eu")];
+    let own = [("conversations", conversation.as_str()), ("tasks", &task), ("pools", "eu"), ("upstreams", &upstream)];
     let with_own_id = |path: String| own.iter().fold(path, |path, (noun, id)| path.replace(&format!("/{noun}/{workload}"), &format!("/{noun}/{id}")));
     for (method, path) in routes(&workload).into_iter().map(|(method, path)| (method, with_own_id(path))) {
         let send = async |body: Vec<u8>, kind: Option<&str>, encoding: Option<&str>| {

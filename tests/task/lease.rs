@@ -60,7 +60,7 @@ async fn json_is_spoken_too_and_strangers_are_refused() {
     worker.form = Form::Json;
     let task = submit(&world.admin, "eu").await;
     let held = worker.claim(25_000).await.unwrap();
-    assert_eq!(held.payload, "{\"say\":\"hello\"}");
+    assert_eq!(held.payload.as_deref(), Some("{\"say\":\"hello\"}"));
     worker.redeem(&held, 1).await.unwrap();
     worker.report(&held, Outcome::NotSent).await.unwrap();
     assert_eq!(reaches(&world.admin, &task, "retry_wait").await["code"], "test");

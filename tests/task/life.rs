@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 async fn answer(job: &mut Job, calls: &AtomicUsize) -> Done {
-    let said: serde_json::Value = serde_json::from_str(&job.assignment().payload).unwrap();
+    let said: serde_json::Value = serde_json::from_str(job.assignment().payload.as_deref().unwrap()).unwrap();
     if let Err(error) = job.redeem().await {
         return Done::Released(error.to_string().split_whitespace().next().unwrap_or("refused").to_lowercase());
     }

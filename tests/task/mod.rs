@@ -4,8 +4,11 @@ mod cancel;
 mod lease;
 mod life;
 mod openai;
+mod piece;
 mod restart;
+mod sync;
 mod token;
+mod transport;
 mod unknown;
 
 use serde_json::{Value, json};

@@ -60,8 +60,8 @@ async fn apply(db: &mut PgConnection, events: &[&Recorded]) -> Result<(), ApplyE
             Event::InferenceSwitched(fact) => {
                 changed.insert(account, Row { account, inference_enabled: Some(fact.enabled), changed_at: recorded.envelope.at.into() });
             }
-            // Read by followers of the log itself; no view shows it.
-            Event::GapAccepted(_) => {}
+            // Read from the log itself; no view shows them.
+            Event::GapAccepted(_) | Event::TransportSet(_) => {}
         }
     }
     rows::upsert(db, "setting_v1", "account", &COLUMNS, &changed.into_values().collect::<Vec<_>>()).await

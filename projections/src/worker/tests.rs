@@ -14,6 +14,7 @@ fn started(number: u128) -> Registered {
         version: "1.0".to_owned(),
         capabilities: Capabilities { kinds: vec!["chat.*".to_owned()], streaming: true },
         slots: 4,
+        public_key: None,
     }
 }
 

@@ -1,15 +1,17 @@
 //! Executes turns that this replica has claimed: states the beginning, calls the model, publishes what arrives, states
 //! the one ending.
 
+use crate::call::leased::Wanted;
+use crate::call::{self, Answer, CallError, Reply, Served};
+use crate::setting::Switches;
 use crate::state::App;
-use crate::upstream::{self, Answer, CallError, Reply};
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
 use signalbox_domain::Code;
 use signalbox_domain::conversation::{Begin, Cancel, Command, Complete, Conversation, Fail};
 use signalbox_domain::workload::Workload;
 use signalbox_events::conversation::{Event, TurnState, Usage};
-use signalbox_events::{Aggregate, Fact, Text, TurnId};
+use signalbox_events::{Aggregate, Fact, PrincipalId, TaskId, Text, TurnId};
 use signalbox_journal::nats::Delta;
 use signalbox_journal::{Executed, Failure, Request, Requester};
 use std::collections::HashMap;
@@ -17,6 +19,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+/// What a turn asks for.
+const KIND: &str = "chat.completions";
 
 /// Turns that this replica executes, each with what ends it.
 #[derive(Default)]
@@ -62,6 +68,15 @@ pub(crate) struct Claimed {
     pub turn: TurnId,
     pub stream: String,
     pub requester: Requester,
+    /// Whose the conversation is.
+    pub owner: PrincipalId,
+    /// The owner's name.
+    pub owner_name: String,
+}
+
+/// The task by which a worker executes a turn, where the turn does not go directly.
+pub(crate) fn task_of(turn: TurnId) -> TaskId {
+    TaskId(Uuid::new_v5(&turn.0, b"task"))
 }
 
 /// Executes a claimed turn, whatever becomes of the request that claimed it.
@@ -130,8 +145,18 @@ impl Execution<'_> {
     }
 
     async fn call(&mut self) -> Result<Called, CallError> {
-        let (base, body) = self.prepare().await?;
-        self.prompt_bytes = body.len();
+        let (served, body) = self.prepare().await?;
+        self.prompt_bytes = Value::Object(body.clone()).to_string().len();
+        let wanted = Wanted {
+            id: Some(task_of(self.claimed.turn)),
+            owner: self.claimed.owner,
+            owner_name: self.claimed.owner_name.clone(),
+            requester: self.claimed.requester.clone(),
+            account: self.claimed.conversation.account,
+            kind: KIND,
+            body,
+            streaming: true,
+        };
         // The last step before bytes go out: whoever's `Begin` is stated calls, nobody else, and nobody twice.
         let begin = Begin { turn: self.claimed.turn, executor: self.app.instance.clone(), stream: self.claimed.stream.clone() };
         match self.execute(begin.into()).await {
@@ -144,14 +169,14 @@ impl Execution<'_> {
         let app = self.app.clone();
         let reply = tokio::select! {
             () = token.cancelled() => return Ok(Called::Cancelled),
-            reply = upstream::call(&app.http, &base, body) => reply?,
+            reply = call::send(&app, &served, wanted) => reply?,
         };
         match reply {
-            Reply::Whole(whole) => self.take(&upstream::as_chunk(&whole)).await,
+            Reply::Whole(whole) => self.take(&call::as_chunk(&whole)).await,
             Reply::Stream(mut chunks) => loop {
                 let chunk = tokio::select! {
                     () = token.cancelled() => return Ok(Called::Cancelled),
-                    chunk = chunks.next() => chunk.map_err(CallError::from),
+                    chunk = chunks.next() => chunk,
                 };
                 match chunk {
                     Ok(Some(chunk)) => self.take(&chunk).await,
@@ -164,7 +189,7 @@ impl Execution<'_> {
         }
         match &self.answer.finish_reason {
             Some(reason) => Ok(Called::Whole(reason.clone())),
-            None => Err(CallError { code: Code::UpstreamDisconnected, detail: "the model did not say why it stopped".to_owned(), status: None }),
+            None => Err(CallError::new(Code::UpstreamDisconnected, "the model did not say why it stopped")),
         }
     }
 
@@ -188,13 +213,13 @@ impl Execution<'_> {
     }
 
     /// Where to call, and with what: the finished turns, then this one's messages.
-    async fn prepare(&self) -> Result<(String, String), CallError> {
+    async fn prepare(&self) -> Result<(Served, Map<String, Value>), CallError> {
         let events = self.app.ledger.history(&self.claimed.conversation, 0).await.map_err(|error| self.ours(&error))?;
         let workload = self.app.ledger.load::<Workload>(&self.claimed.workload).await.map_err(|error| self.ours(&error))?;
-        let workload = workload.filter(|workload| !workload.deleting && !workload.suspended);
-        let target = workload.as_ref().and_then(|workload| crate::workload::target(self.app, workload));
-        let (base, model) =
-            target.ok_or_else(|| CallError { code: Code::WorkloadNotReady, detail: "the workload does not serve now".to_owned(), status: None })?;
+        let workload = workload.filter(|workload| !workload.deleting);
+        let switches = Switches::load(self.app, self.claimed.conversation.account).await.map_err(|error| self.ours(&error))?;
+        let served = workload.and_then(|workload| Served::deployment(self.app, &self.claimed.workload, &workload, switches.transport(KIND)));
+        let served = served.ok_or_else(|| CallError::new(Code::WorkloadNotReady, "the workload does not serve now"))?;
         let mut pending: HashMap<TurnId, Vec<Value>> = HashMap::new();
         let mut messages = Vec::new();
         let mut parameters = Map::new();
@@ -216,11 +241,11 @@ impl Execution<'_> {
         }
         messages.extend(pending.remove(&self.claimed.turn).unwrap_or_default());
         let mut body = parameters;
-        body.insert("model".to_owned(), model.into());
+        body.insert("model".to_owned(), served.target.model.as_str().into());
         body.insert("messages".to_owned(), Value::Array(messages));
         body.insert("stream".to_owned(), true.into());
         body.insert("stream_options".to_owned(), json!({"include_usage": true}));
-        Ok((base, Value::Object(body).to_string()))
+        Ok((served, body))
     }
 
     async fn execute(&self, command: Command) -> Result<Executed<signalbox_domain::conversation::State>, Failure> {
@@ -231,7 +256,7 @@ impl Execution<'_> {
     /// A failure of ours, before anything was sent.
     fn ours(&self, error: &Failure) -> CallError {
         tracing::error!(turn = %self.claimed.turn, %error, "a turn cannot be executed");
-        CallError { code: Code::Unavailable, detail: "a part of the service does not answer".to_owned(), status: None }
+        CallError::new(Code::Unavailable, "a part of the service does not answer")
     }
 }
 

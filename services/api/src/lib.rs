@@ -3,6 +3,7 @@
 mod account;
 mod auth;
 mod body;
+mod call;
 mod conversation;
 mod cursor;
 mod event;

@@ -14,6 +14,7 @@ use utoipa::{Modify, OpenApi};
         (name = "turn", description = "Turns: claimed once, streamed, resumed"),
         (name = "openai", description = "What OpenAI's clients call"),
         (name = "task", description = "Work that workers execute, each sent at most once a redeemed token"),
+        (name = "upstream", description = "Model platforms that tasks are sent to"),
         (name = "pool", description = "Pools and their workers"),
         (name = "account", description = "Accounts, members, API keys"),
         (name = "setting", description = "Switches"),

@@ -13,11 +13,12 @@ use serde::{Deserialize, Serialize};
 use signalbox_domain::pool::{Command, Pool, RESERVED};
 use signalbox_domain::{Code, Rejection};
 use signalbox_events::pool::Profile;
+use signalbox_events::pool::State::Enabled;
 use signalbox_events::worker::State as Seen;
 use signalbox_events::{Aggregate, PoolId};
 use signalbox_journal::Request;
 use signalbox_projections::pool::{self, Row, View};
-use signalbox_projections::{task, worker};
+use signalbox_projections::{sqlx, task, worker};
 use std::collections::BTreeMap;
 use utoipa::{IntoParams, ToSchema};
 
@@ -55,6 +56,12 @@ pub(crate) struct Operated {
     pub position: String,
     /// Whether this request stated something new; `false`: it was so already.
     pub stated: bool,
+}
+
+/// The first pool that takes new tasks: by tier, then priority.
+pub(crate) async fn first_enabled(app: &App) -> sqlx::Result<Option<PoolId>> {
+    let pools = pool::list(&app.db).await?;
+    Ok(pools.into_iter().find(|pool| pool.state == Enabled).and_then(|pool| pool.id.parse().ok()))
 }
 
 async fn carry_out(app: &App, asked: &Asked, id: &PoolId, command: Command) -> Result<Json<Operated>, Problem> {

@@ -57,6 +57,11 @@ impl Asked {
         self.deterministic("creation").unwrap_or_else(|| app.context().id)
     }
 
+    /// Whether the caller can repeat the request.
+    pub fn has_key(&self) -> bool {
+        self.key.is_some()
+    }
+
     fn deterministic(&self, purpose: &str) -> Option<Uuid> {
         let key = self.key.as_ref()?;
         let name = format!("{}\n{}\n{}\n{purpose}\n{key}", self.caller.account, self.caller.principal, self.route);

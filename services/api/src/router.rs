@@ -3,7 +3,7 @@
 use crate::openapi::{Document, viewer};
 use crate::problem::Problem;
 use crate::state::App;
-use crate::{account, conversation, event, health, openai, pool, setting, task, turn, worker, workload};
+use crate::{account, conversation, event, health, openai, pool, setting, task, turn, upstream, worker, workload};
 use axum::Router;
 use axum::extract::{MatchedPath, Request, State};
 use axum::http::header::CONTENT_TYPE;
@@ -61,6 +61,11 @@ fn routes() -> OpenApiRouter<App> {
         .routes(routes!(account::revoke_key))
         .routes(routes!(setting::get))
         .routes(routes!(setting::put))
+        .routes(routes!(setting::set_transport))
+        .routes(routes!(upstream::register, upstream::list))
+        .routes(routes!(upstream::get, upstream::update, upstream::delete))
+        .routes(routes!(upstream::set_credential))
+        .routes(routes!(upstream::switch))
         .routes(routes!(setting::accept_gap))
         .routes(routes!(health::livez))
         .routes(routes!(health::readyz))

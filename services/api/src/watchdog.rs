@@ -1,11 +1,16 @@
 //! Signs of life of this replica, cancels for its turns, and the ends of turns whose executor was lost.
 
+use crate::call::Answer;
+use crate::executor::task_of;
 use crate::state::App;
-use crate::upstream::Answer;
 use bytes::Bytes;
-use signalbox_domain::conversation::{Conversation, Interrupt};
-use signalbox_events::{AccountId, Aggregate, CommandId, ConversationId, TurnId};
-use signalbox_journal::{Request, Requester, Store};
+use serde_json::Value;
+use signalbox_domain::conversation::{Command, Complete, Conversation, Interrupt};
+use signalbox_domain::task::Task;
+use signalbox_events::conversation::Usage;
+use signalbox_events::task::{Event, State};
+use signalbox_events::{AccountId, Aggregate, CommandId, ConversationId, Fact, TurnId};
+use signalbox_journal::{Failure, Request, Requester, Store};
 use signalbox_projections::conversation;
 use std::collections::HashMap;
 use std::time::Duration;
@@ -96,6 +101,38 @@ async fn search(app: &App, suspected: &mut HashMap<Uuid, u32>) -> Result<(), Box
     Ok(())
 }
 
+/// What a worker has made of a turn whose executor was lost.
+enum Fate {
+    /// No worker has it, or it did not end well.
+    Lost,
+    /// A worker still works on it.
+    Running,
+    /// A worker has answered: the message, and why the model stopped.
+    Answered(String, String, Usage),
+}
+
+/// A worker goes on with a turn whatever becomes of the gateway.
+async fn fate(app: &App, account: AccountId, turn: TurnId) -> Result<Fate, Failure> {
+    let aggregate = Aggregate::task(account, task_of(turn));
+    let Some(task) = app.ledger.load::<Task>(&aggregate).await? else { return Ok(Fate::Lost) };
+    match task.state {
+        State::Accepted | State::Queued | State::Leased | State::Executing | State::RetryWait => return Ok(Fate::Running),
+        State::Succeeded => {}
+        State::SubmissionUnknown | State::Failed | State::Cancelled | State::DeadLettered => return Ok(Fate::Lost),
+    }
+    let events = app.ledger.history(&aggregate, 0).await?;
+    let found = events.iter().rev().find_map(|recorded| match &recorded.fact {
+        Fact::Task(Event::Succeeded(fact)) => Some((fact.result.plain()?, fact.usage)),
+        Fact::Task(Event::LateResult(fact)) => Some((fact.result.as_ref()?.plain()?, fact.usage)),
+        _ => None,
+    });
+    let Some((result, usage)) = found else { return Ok(Fate::Lost) };
+    let Ok(result) = serde_json::from_str::<Value>(result) else { return Ok(Fate::Lost) };
+    let choice = &result["choices"][0];
+    let (true, Some(reason)) = (choice["message"].is_object(), choice["finish_reason"].as_str()) else { return Ok(Fate::Lost) };
+    Ok(Fate::Answered(choice["message"].to_string(), reason.to_owned(), usage.unwrap_or_default()))
+}
+
 /// States what the loss amounts to, with the text that had arrived.
 async fn interrupt(
     app: &App,
@@ -114,12 +151,15 @@ async fn interrupt(
             answer.take(&chunk);
         }
     }
-    let partial = (!answer.is_empty()).then(|| answer.text.clone());
+    let command: Command = match fate(app, account, turn).await? {
+        Fate::Running => return Ok(()),
+        Fate::Answered(message, finish_reason, usage) => Complete { turn, message, finish_reason, usage }.into(),
+        Fate::Lost => Interrupt { turn, partial: (!answer.is_empty()).then(|| answer.text.clone()), usage: answer.usage(0) }.into(),
+    };
     // Every replica may come to this; the same command id makes it one.
     let command_id = CommandId(Uuid::new_v5(&turn.0, b"interrupt"));
     let requester = Requester { command_id: Some(command_id), ..Requester::role("api") };
     let aggregate = Aggregate::conversation(account, conversation);
-    let command = Interrupt { turn, partial, usage: answer.usage(0) };
     let executed = app.ledger.execute::<Conversation>(Request { aggregate, command, requester }).await?;
     if executed.stated.is_some() {
         let state = executed.state.as_ref().and_then(|state| state.turns.get(&turn)).map(|turn| turn.state.as_str());

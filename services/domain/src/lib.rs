@@ -1,6 +1,7 @@
 //! The law: pure rules that decide which fact a command states. No tokio, no clock, no randomness, no sockets.
 
 pub mod account;
+mod address;
 pub mod context;
 pub mod conversation;
 pub mod decider;
@@ -11,6 +12,7 @@ pub mod pool;
 pub mod rejection;
 pub mod setting;
 pub mod task;
+pub mod upstream;
 pub mod worker;
 pub mod workload;
 

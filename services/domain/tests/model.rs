@@ -283,8 +283,14 @@ impl Model for Exploration {
                 let state = &world.workers[worker];
                 let epoch = state.redeemed.filter(|_| state.sent)?;
                 let holder = holder(worker, epoch);
-                let command =
-                    Reject { holder, code: "rate_limited".to_owned(), upstream_status: Some(429), retryable: true, retry_after_seconds: None };
+                let command = Reject {
+                    holder,
+                    code: "rate_limited".to_owned(),
+                    upstream_status: Some(429),
+                    retryable: true,
+                    retry_after_seconds: None,
+                    detail: None,
+                };
                 report(&mut world, law, worker, command, heard)?;
             }
             Action::Succeed(worker, heard) => {

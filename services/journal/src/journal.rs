@@ -93,13 +93,15 @@ pub enum Store {
     Heartbeats,
     /// What workers said at their last renewal, gone 10 minutes after it. On disk, so that leases outlive a restart.
     Workers,
+    /// Sealed pieces of texts that are handed in one by one, gone an hour after they came.
+    Pieces,
     /// Sealed texts that are too large for an event.
     Objects,
 }
 
 impl Store {
     /// Every store.
-    pub const ALL: [Self; 5] = [Self::Keys, Self::Snapshots, Self::Heartbeats, Self::Workers, Self::Objects];
+    pub const ALL: [Self; 6] = [Self::Keys, Self::Snapshots, Self::Heartbeats, Self::Workers, Self::Pieces, Self::Objects];
 
     /// The bucket's name.
     pub fn bucket(self) -> &'static str {
@@ -108,6 +110,7 @@ impl Store {
             Self::Snapshots => "SNAPSHOTS",
             Self::Heartbeats => "HEARTBEATS",
             Self::Workers => "WORKERS",
+            Self::Pieces => "PIECES",
             Self::Objects => "TEXTS",
         }
     }
@@ -117,6 +120,7 @@ impl Store {
         match self {
             Self::Heartbeats => Some(Duration::from_secs(20)),
             Self::Workers => Some(Duration::from_secs(600)),
+            Self::Pieces => Some(Duration::from_secs(3600)),
             Self::Keys | Self::Snapshots | Self::Objects => None,
         }
     }

@@ -13,5 +13,5 @@ pub mod nats;
 mod vault;
 
 pub use journal::{Append, AppendError, Journal, Store, StoreError, Stored, Tail};
-pub use ledger::{Entry, EntryError, Executed, Failure, FollowError, Follower, Ledger, Request, Requester};
+pub use ledger::{Entry, EntryError, Executed, Failure, FollowError, Follower, Ledger, Piece, Request, Requester};
 pub use vault::{MasterKey, Vault, VaultError};

@@ -245,3 +245,19 @@ pub(crate) async fn unseal(
     });
     if failed { Err(VaultError::Tampered(aggregate.to_string())) } else { Ok(()) }
 }
+
+/// Seals a piece of a text that no event holds yet; bound to its name.
+pub(crate) fn seal_piece(key: &AggregateKey, name: &str, random: &[u8; 32], text: &str) -> Option<Vec<u8>> {
+    let nonce = nonce(random, 0);
+    let cipher = XChaCha20Poly1305::new((&key.seal).into());
+    let sealed = cipher.encrypt(XNonce::from_slice(&nonce), Payload { msg: text.as_bytes(), aad: name.as_bytes() }).ok()?;
+    Some([nonce.as_slice(), &sealed].concat())
+}
+
+/// Unseals a piece.
+pub(crate) fn unseal_piece(key: &AggregateKey, name: &str, bytes: &[u8]) -> Option<String> {
+    let (nonce, sealed) = bytes.split_at_checked(NONCE)?;
+    let cipher = XChaCha20Poly1305::new((&key.seal).into());
+    let plain = cipher.decrypt(XNonce::from_slice(nonce), Payload { msg: sealed, aad: name.as_bytes() }).ok()?;
+    String::from_utf8(plain).ok()
+}

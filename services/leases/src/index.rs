@@ -2,7 +2,7 @@
 
 use crate::ready::{Ready, Waiting};
 use signalbox_domain::task::Existing;
-use signalbox_events::task::{Event, State};
+use signalbox_events::task::{Event, Mode, State};
 use signalbox_events::{AccountId, Aggregate, Fact, IncarnationId, Micros, PoolId, Recorded, TaskId, WorkerId, task, worker};
 use signalbox_projections::task::Row;
 use signalbox_projections::worker::Row as WorkerRow;
@@ -17,6 +17,8 @@ pub struct Open {
     pub pool: Option<PoolId>,
     /// What the queue needs to know.
     pub waiting: Waiting,
+    /// Whether someone waits for it.
+    pub waited_for: bool,
     /// Whether its kind may be sent twice without harm.
     pub idempotent: bool,
     /// Whether a cancel waits for evidence.
@@ -57,6 +59,8 @@ pub struct Known {
     pub state: worker::State,
     /// When that start began.
     pub since: Micros,
+    /// What it can do.
+    pub capabilities: worker::Capabilities,
 }
 
 /// What an event means for others than the index.
@@ -81,6 +85,8 @@ pub struct Index {
     pub workers: HashMap<WorkerId, Known>,
     /// What waits.
     pub ready: Ready,
+    /// Tasks that someone waits for, to whom something has happened.
+    told: Vec<TaskId>,
 }
 
 impl Index {
@@ -97,7 +103,8 @@ impl Index {
         }
         for row in workers {
             if let (Ok(id), Ok(pool)) = (row.id.parse(), row.pool.parse()) {
-                let known = Known { pool, incarnation: IncarnationId(row.incarnation), state: row.state, since: row.started_at.into() };
+                let (incarnation, since) = (IncarnationId(row.incarnation), row.started_at.into());
+                let known = Known { pool, incarnation, state: row.state, since, capabilities: row.capabilities };
                 index.workers.insert(id, known);
             }
         }
@@ -128,6 +135,7 @@ impl Index {
                 since: at,
                 characters: 0,
             },
+            waited_for: task.mode == Mode::Sync,
             idempotent: task.idempotent,
             cancel_waits: task.cancel_waits,
             start_deadline: task.start_deadline,
@@ -139,6 +147,11 @@ impl Index {
             self.ready.add(pool, open.waiting.clone());
         }
         self.tasks.insert(id, open);
+    }
+
+    /// The tasks that someone waits for, to whom something has happened since the last call.
+    pub fn told(&mut self) -> Vec<TaskId> {
+        std::mem::take(&mut self.told)
     }
 
     /// Takes in that a lease was renewed.
@@ -160,7 +173,9 @@ impl Index {
         match &recorded.fact {
             Fact::Task(event) => self.task(&recorded.aggregate, recorded.envelope.at, event),
             Fact::Worker(event) => self.worker(&recorded.aggregate, recorded.envelope.at, event),
-            Fact::Account(_) | Fact::Conversation(_) | Fact::Pool(_) | Fact::Setting(_) | Fact::Workload(_) | Fact::Unknown => None,
+            Fact::Account(_) | Fact::Conversation(_) | Fact::Pool(_) | Fact::Setting(_) | Fact::Upstream(_) | Fact::Workload(_) | Fact::Unknown => {
+                None
+            }
         }
     }
 
@@ -168,7 +183,8 @@ impl Index {
         let id: WorkerId = aggregate.id.parse().ok()?;
         match event {
             worker::Event::Registered(fact) => {
-                let known = Known { pool: fact.pool.clone(), incarnation: fact.incarnation, state: worker::State::Ready, since: at };
+                let (pool, capabilities) = (fact.pool.clone(), fact.capabilities.clone());
+                let known = Known { pool, incarnation: fact.incarnation, state: worker::State::Ready, since: at, capabilities };
                 self.workers.insert(id, known);
                 None
             }
@@ -204,6 +220,9 @@ impl Index {
         }
         evolve(open, at, event);
         let open = open.clone();
+        if open.waited_for {
+            self.told.push(id);
+        }
         if open.state.is_terminal() {
             self.tasks.remove(&id);
         }
@@ -277,6 +296,7 @@ fn from_fact(account: AccountId, id: TaskId, at: Micros, fact: &task::Accepted) 
             since: at,
             characters: fact.payload.characters(),
         },
+        waited_for: fact.mode == Mode::Sync,
         idempotent: fact.idempotent,
         cancel_waits: false,
         start_deadline: fact.start_deadline,
@@ -299,6 +319,7 @@ fn from_row(row: Row) -> Open {
     Open {
         state: row.state,
         pool: row.pool.as_ref().and_then(|pool| pool.parse().ok()),
+        waited_for: row.mode == Mode::Sync,
         idempotent: row.idempotent,
         cancel_waits: row.cancel_waits,
         start_deadline: row.start_deadline.map(Into::into),

@@ -4,9 +4,13 @@
 
 mod answer;
 mod beat;
+mod capacity;
+mod claim;
 mod index;
 mod metrics;
+mod piece;
 mod ready;
+mod redeem;
 mod role;
 mod sweep;
 

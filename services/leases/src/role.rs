@@ -2,10 +2,11 @@
 
 use crate::index::{Index, News};
 use crate::metrics::Metrics;
-use crate::{answer, sweep};
+use crate::piece::Payloads;
+use crate::{answer, capacity, sweep};
 use signalbox_domain::Source;
 use signalbox_domain::task::Task;
-use signalbox_events::work::{Control, Form, Order, control_subject, queue_subject};
+use signalbox_events::work::{Control, Form, Order, control_subject, notice_subject, queue_subject};
 use signalbox_events::{Micros, PoolId, WorkerId};
 use signalbox_journal::nats::Plain;
 use signalbox_journal::{Follower, Journal, Ledger, StoreError};
@@ -42,6 +43,8 @@ pub(crate) struct Shared {
     queued: Mutex<HashMap<PoolId, Arc<Notify>>>,
     /// When a worker's claim was marked last by this replica.
     pub marked: Mutex<HashMap<WorkerId, Instant>>,
+    /// Large payloads that workers read.
+    pub payloads: Payloads,
 }
 
 impl Shared {
@@ -117,12 +120,14 @@ impl Leases {
             index: Mutex::new(Index::new(rows, workers)),
             queued: Mutex::default(),
             marked: Mutex::default(),
+            payloads: Payloads::default(),
         });
         let mut work = tokio::task::JoinSet::new();
         for (partition, position) in positions {
             work.spawn(follow(shared.clone(), partition, position));
         }
         work.spawn(answer::serve(shared.clone()));
+        work.spawn(capacity::serve(shared.clone()));
         work.spawn(sweep::run(shared));
         // Whichever ends first ends the others with the set: the role begins anew from the views.
         match work.join_next().await {
@@ -150,6 +155,11 @@ async fn follow(shared: Arc<Shared>, partition: u16, position: u64) -> Result<()
             for recorded in entries.iter().filter_map(|entry| entry.event.as_ref().ok()) {
                 news.extend(index.take(recorded));
             }
+        }
+        let told = shared.index().told();
+        for task in told {
+            // Who waits looks by itself after a while.
+            let _ = shared.nats.publish(&notice_subject(task), bytes::Bytes::new()).await;
         }
         let mut queued: HashMap<PoolId, usize> = HashMap::new();
         for news in news {

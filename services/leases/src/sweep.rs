@@ -1,9 +1,9 @@
 //! Looks every second for what no request moves: expired leases, due retries, passed deadlines, silent workers.
 
-use crate::answer::renewed_until;
 use crate::beat;
 use crate::index::{Index, Known, Open};
 use crate::metrics::label;
+use crate::redeem::renewed_until;
 use crate::role::Shared;
 use signalbox_domain::task::{self, Expire, Requeue, RetryDue, Route, StartDeadline, Task};
 use signalbox_domain::worker::{Command, Worker};

@@ -130,7 +130,7 @@ impl Service {
         let db = database(config).await?;
         let (stop, stop_api) = (CancellationToken::new(), CancellationToken::new());
         let mut registry = Registry::with_prefix("signalbox");
-        let http = reqwest::Client::builder().no_proxy().connect_timeout(Duration::from_secs(5)).build()?;
+        let http = signalbox_worker::upstream::client()?;
         let mut running = Vec::new();
         let status = Status::default();
         status.register(&mut registry);

@@ -4,7 +4,9 @@ use crate::link::{CallError, Link, PATIENCE};
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use signalbox_events::conversation::Usage;
-use signalbox_events::work::{Assignment, LeaseRef, Outcome, Redeem, Redeemed, Report, Taken, Verb, stream_subject};
+use signalbox_events::work::{
+    Assignment, Fetch, Fetched, LeaseRef, Outcome, Redeem, Redeemed, Report, SealedCredential, Taken, Verb, stream_subject,
+};
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -47,6 +49,8 @@ pub enum Done {
         partial: Option<String>,
         /// What it cost so far.
         usage: Option<Usage>,
+        /// What the upstream said.
+        detail: Option<String>,
     },
     /// It did not come to an end, and this is known of it.
     Broken {
@@ -62,6 +66,8 @@ pub enum Done {
         retry_after_seconds: Option<u32>,
         /// What had arrived.
         partial: Option<String>,
+        /// What the upstream said.
+        detail: Option<String>,
     },
     /// It was broken off on demand.
     Cancelled {
@@ -88,6 +94,11 @@ pub enum NotRedeemed {
     Twice,
 }
 
+/// A credential cannot be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the credential was not sealed for this start")]
+pub struct Unreadable;
+
 /// A leased task.
 pub struct Job {
     pub(crate) link: Link,
@@ -99,6 +110,20 @@ pub struct Job {
     pub(crate) fence: Duration,
     pub(crate) redeemed: bool,
     pub(crate) deltas: u64,
+    /// Opens credentials that were sealed for this start.
+    pub(crate) secret: crypto_box::SecretKey,
+    pub(crate) credential: Option<SealedCredential>,
+}
+
+/// An upstream's credential: memory only.
+#[derive(Clone)]
+pub struct Credential {
+    /// The header that it goes into.
+    pub header: String,
+    /// The header's value.
+    pub value: String,
+    /// The only origin that it may be sent to.
+    pub origin: String,
 }
 
 impl Job {
@@ -142,7 +167,10 @@ impl Job {
                 return Err(NotRedeemed::Fenced);
             }
             match self.link.call::<Redeemed>(Verb::Redeem, &redeem, PATIENCE).await {
-                Ok(Redeemed {}) => break,
+                Ok(Redeemed { credential }) => {
+                    self.credential = credential;
+                    break;
+                }
                 Err(error) if error.is_transient() => tokio::time::sleep(pause).await,
                 Err(error) => return Err(error.into()),
             }
@@ -151,6 +179,34 @@ impl Job {
         self.redeemed = true;
         // The answer may have taken its time.
         if self.is_fenced() { Err(NotRedeemed::Fenced) } else { Ok(()) }
+    }
+
+    /// The whole payload, fetched in pieces where it is large. Before [`Job::redeem`]: what cannot be read is not sent.
+    pub async fn payload(&self) -> Result<String, CallError> {
+        if let Some(payload) = &self.assignment.payload {
+            return Ok(payload.clone());
+        }
+        let mut payload = String::new();
+        let mut offset = 0;
+        loop {
+            let fetch = Fetch { incarnation: self.link.incarnation, lease: self.lease(), offset };
+            let until = tokio::time::Instant::now() + self.fence;
+            let piece = self.link.insist::<Fetched>(Verb::Fetch, &fetch, until).await?;
+            payload.push_str(&piece.text);
+            match piece.next {
+                Some(next) => offset = next,
+                None => return Ok(payload),
+            }
+        }
+    }
+
+    /// The upstream's credential, once the token is redeemed; `None`: it has none. `Err`: it was not sealed for this start.
+    pub fn credential(&self) -> Result<Option<Credential>, Unreadable> {
+        let Some(sealed) = &self.credential else { return Ok(None) };
+        let bytes = hex::decode(&sealed.sealed).map_err(|_| Unreadable)?;
+        let opened = self.secret.unseal(&bytes).map_err(|_| Unreadable)?;
+        let value = String::from_utf8(opened).map_err(|_| Unreadable)?;
+        Ok(Some(Credential { header: sealed.header.clone(), value, origin: sealed.origin.clone() }))
     }
 
     /// Says that the upstream took the task.
@@ -177,6 +233,8 @@ impl Job {
             retryable: false,
             retry_after_seconds: None,
             result: None,
+            parts: None,
+            detail: None,
             usage: None,
         }
     }

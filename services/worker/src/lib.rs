@@ -9,7 +9,7 @@ pub mod openai;
 mod run;
 pub mod upstream;
 
-pub use job::{Done, Evidence, Handler, Job, NotRedeemed};
+pub use job::{Credential, Done, Evidence, Handler, Job, NotRedeemed, Unreadable};
 pub use link::CallError;
 pub use run::{Error, Options, run};
 pub use signalbox_events::work::{Assignment, Outcome, Refusal};

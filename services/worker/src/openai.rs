@@ -1,11 +1,11 @@
 //! The reference worker: sends tasks to OpenAI-compatible services, streams what arrives, and says how certain it is of what
 //! became of them.
 
-use crate::job::{Done, Evidence, Handler, Job};
-use crate::upstream::{self, Answer, CallError, Fault, Reply};
+use crate::job::{Credential, Done, Evidence, Handler, Job, Unreadable};
+use crate::upstream::{self, Answer, CallError, Fault, Marks, Reply};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use reqwest::Client;
+use reqwest::{Client, Url};
 use serde_json::{Map, Value, json};
 use signalbox_events::conversation::Usage;
 use signalbox_events::task::RunMode;
@@ -28,17 +28,29 @@ impl Handler for OpenAi {
     }
 }
 
-/// A task that another try would not mend; it is known before anything is sent.
-fn unfit(code: &str) -> Done {
+/// It is known before anything is sent that it cannot be.
+fn unsent(code: &str, retryable: bool) -> Done {
     let (code, evidence) = (code.to_owned(), Evidence::NotSent);
-    Done::Broken { evidence, code, retryable: false, upstream_status: None, retry_after_seconds: None, partial: None }
+    Done::Broken { evidence, code, retryable, upstream_status: None, retry_after_seconds: None, partial: None, detail: None }
+}
+
+/// Whether a credential may be sent to a base URL.
+fn belongs(credential: &Credential, base_url: &str) -> bool {
+    Url::parse(base_url).is_ok_and(|url| url.origin().ascii_serialization() == credential.origin)
 }
 
 impl OpenAi {
     async fn send(&self, job: &mut Job) -> Done {
         let assignment = job.assignment().clone();
         let path = Self::KINDS.iter().find(|(kind, _)| *kind == assignment.kind).map(|(_, path)| *path);
-        let body = serde_json::from_str::<Map<String, Value>>(&assignment.payload).ok();
+        let payload = match job.payload().await {
+            Ok(payload) => payload,
+            Err(error) => {
+                tracing::info!(task = %assignment.task, %error, "the payload cannot be read, so nothing is sent");
+                return Done::Released("payload_missing".to_owned());
+            }
+        };
+        let body = serde_json::from_str::<Map<String, Value>>(&payload).ok();
         // What is wrong with a task is reported, and only who has redeemed may report: nothing is sent either way.
         if let Err(error) = job.redeem().await {
             tracing::info!(task = %assignment.task, %error, "not redeemed, so not sent");
@@ -47,26 +59,33 @@ impl OpenAi {
         if assignment.run_mode == RunMode::Simulation {
             return Done::Succeeded { result: json!({"simulated": true}).to_string(), usage: None };
         }
-        let Some(path) = path else { return unfit("kind_unsupported") };
-        let Some(mut body) = body else { return unfit("payload_invalid") };
+        let Some(path) = path else { return unsent("kind_unsupported", false) };
+        let Some(mut body) = body else { return unsent("payload_invalid", false) };
         let Some(destination) = assignment.destination else {
             // The deployment does not serve now, and may in a moment.
-            let (evidence, code) = (Evidence::NotSent, "destination_missing".to_owned());
-            return Done::Broken { evidence, code, retryable: true, upstream_status: None, retry_after_seconds: None, partial: None };
+            return unsent("destination_missing", true);
+        };
+        let credential = match job.credential() {
+            Ok(None) => None,
+            // The upstream has moved since the task was claimed: the next claim says where to.
+            Ok(Some(credential)) if !belongs(&credential, &destination.base_url) => return unsent("credential_origin", true),
+            Ok(Some(credential)) => Some((credential.header, credential.value)),
+            Err(Unreadable) => return unsent("credential_sealed", false),
         };
         body.insert("model".to_owned(), destination.model.into());
-        if assignment.streaming {
+        // What a caller asked for is passed on as it is.
+        if assignment.streaming && !body.contains_key("stream") {
             body.insert("stream".to_owned(), true.into());
             body.insert("stream_options".to_owned(), json!({"include_usage": true}));
         }
         let url = format!("{}{path}", destination.base_url);
         let cancelled = job.cancelled();
-        let once = assignment.attempt_id.to_string();
+        let marks = Marks { once: Some(assignment.attempt_id.to_string()), credential };
         let mut answer = Answer::default();
         let reply = tokio::select! {
             // The request may be on its way: breaking it off does not call it back.
             () = cancelled.cancelled() => return Done::Cancelled { partial: None, usage: None },
-            reply = upstream::call(&self.http, &url, Value::Object(body).to_string(), Some(&once)) => reply,
+            reply = upstream::call(&self.http, &url, Value::Object(body).to_string(), &marks) => reply,
         };
         match reply {
             Err(error) => broken(&error, &answer),
@@ -114,7 +133,13 @@ fn partial(answer: &Answer) -> Option<String> {
 fn broken(error: &CallError, answer: &Answer) -> Done {
     let code = error.fault.as_str().to_owned();
     if !answer.is_empty() {
-        return Done::Failed { code, upstream_status: error.status, partial: partial(answer), usage: Some(answer.usage(0)) };
+        return Done::Failed {
+            code,
+            upstream_status: error.status,
+            partial: partial(answer),
+            usage: Some(answer.usage(0)),
+            detail: Some(error.detail.clone()),
+        };
     }
     Done::Broken {
         evidence: error.evidence,
@@ -123,6 +148,7 @@ fn broken(error: &CallError, answer: &Answer) -> Done {
         upstream_status: error.status,
         retry_after_seconds: error.retry_after_seconds,
         partial: None,
+        detail: Some(error.detail.clone()),
     }
 }
 

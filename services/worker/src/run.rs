@@ -21,7 +21,7 @@ const REPORT_FOR: Duration = Duration::from_secs(600);
 const FENCE_TENTHS: u32 = 7;
 
 /// How a worker runs.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Options {
     /// Addresses of NATS, comma-separated.
     pub url: String,
@@ -39,6 +39,8 @@ pub struct Options {
     pub capabilities: Capabilities,
     /// Tasks that it executes at once.
     pub slots: u32,
+    /// 256 fresh random bits for this start: credentials are sealed for the key that they make.
+    pub secret: [u8; 32],
 }
 
 /// Why a worker ended that was not asked to.
@@ -58,6 +60,7 @@ pub enum Error {
 /// What the tasks of a worker share.
 struct Shared<H> {
     link: Link,
+    secret: crypto_box::SecretKey,
     handler: H,
     slots: Arc<Semaphore>,
     running: Mutex<HashMap<TaskId, Held>>,
@@ -82,12 +85,14 @@ impl<H> Shared<H> {
 /// Runs until `stop`, then ends in order: no new tasks, those that run to their end, bye.
 pub async fn run(options: Options, handler: impl Handler, stop: CancellationToken) -> Result<(), Error> {
     let link = connect(&options).await?;
+    let secret = crypto_box::SecretKey::from(options.secret);
     let hello = Hello {
         protocol: PROTOCOL,
         incarnation: options.incarnation,
         version: options.version.clone(),
         capabilities: options.capabilities.clone(),
         slots: options.slots,
+        public_key: Some(hex::encode(secret.public_key().as_bytes())),
     };
     // Heard before the hello is answered, so that no order is missed.
     let orders = link.client.subscribe(control_subject(&link.pool, &link.worker)).await.map_err(|error| Error::Connect(error.to_string()))?;
@@ -104,6 +109,7 @@ pub async fn run(options: Options, handler: impl Handler, stop: CancellationToke
     };
     let shared = Arc::new(Shared {
         link,
+        secret,
         handler,
         slots: Arc::new(Semaphore::new(options.slots as usize)),
         running: Mutex::default(),
@@ -292,11 +298,13 @@ async fn execute<H: Handler>(shared: &Shared<H>, assignment: Assignment, granted
         fence: fence_after(&shared.welcome),
         redeemed: false,
         deltas: 0,
+        secret: shared.secret.clone(),
+        credential: None,
     };
     shared.running().insert(task, Held { lease: job.lease(), cancel, renewed });
     let done = shared.handler.execute(&mut job).await;
     tell(shared, &job, done).await;
-    if job.deltas > 0 {
+    if job.assignment.streaming {
         // The end mark: how it ended, the log says.
         job.delta(bytes::Bytes::new()).await;
     }
@@ -307,7 +315,7 @@ async fn execute<H: Handler>(shared: &Shared<H>, assignment: Assignment, granted
 async fn tell<H>(shared: &Shared<H>, job: &Job, done: Done) {
     let until = tokio::time::Instant::now() + REPORT_FOR;
     let outcome = if job.redeemed {
-        shared.link.insist::<Taken>(Verb::Report, &report(job, done), until).await
+        hand_in(shared, report(job, done), until).await
     } else {
         let reason = match done {
             Done::Released(reason) => reason,
@@ -326,21 +334,38 @@ async fn tell<H>(shared: &Shared<H>, job: &Job, done: Done) {
     }
 }
 
+/// Reports; a result that is too large for a message goes ahead in pieces.
+async fn hand_in<H>(shared: &Shared<H>, mut report: Report, until: tokio::time::Instant) -> Result<Taken, CallError> {
+    if let Some(result) = report.result.take_if(|result| result.len() > MOST_INLINE) {
+        let mut rest = result.as_str();
+        let mut part = 0;
+        while !rest.is_empty() {
+            let (piece, behind) = rest.split_at(rest.floor_char_boundary(MOST_PIECE));
+            let store = StorePart { incarnation: report.incarnation, lease: report.lease.clone(), part, text: piece.to_owned() };
+            shared.link.insist::<Kept>(Verb::Store, &store, until).await?;
+            (rest, part) = (behind, part + 1);
+        }
+        report.parts = Some(part);
+    }
+    shared.link.insist::<Taken>(Verb::Report, &report, until).await
+}
+
 fn report(job: &Job, done: Done) -> Report {
     match done {
         Done::Succeeded { result, usage } => Report { result: Some(result), usage, ..job.report(Outcome::Succeeded) },
-        Done::Failed { code, upstream_status, partial, usage } => {
-            Report { code: Some(code), upstream_status, result: partial, usage, ..job.report(Outcome::Failed) }
+        Done::Failed { code, upstream_status, partial, usage, detail } => {
+            Report { code: Some(code), upstream_status, result: partial, usage, detail, ..job.report(Outcome::Failed) }
         }
         Done::Cancelled { partial, usage } => Report { result: partial, usage, ..job.report(Outcome::Cancelled) },
-        Done::Broken { evidence, code, retryable, upstream_status, retry_after_seconds, partial } => {
+        Done::Broken { evidence, code, retryable, upstream_status, retry_after_seconds, partial, detail } => {
             let outcome = match evidence {
                 Evidence::NotSent => Outcome::NotSent,
                 Evidence::Rejected => Outcome::Rejected,
                 Evidence::Unknown => Outcome::Unknown,
             };
             let result = partial.filter(|_| outcome == Outcome::Unknown);
-            Report { code: Some(code), retryable, upstream_status, retry_after_seconds, result, ..job.report(outcome) }
+            let detail = detail.filter(|_| outcome == Outcome::Rejected);
+            Report { code: Some(code), retryable, upstream_status, retry_after_seconds, result, detail, ..job.report(outcome) }
         }
         // It is redeemed, so it cannot be given back; the handler says that nothing was sent.
         Done::Released(reason) => Report { code: Some(reason), retryable: true, ..job.report(Outcome::NotSent) },

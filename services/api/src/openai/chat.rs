@@ -1,24 +1,25 @@
 //! `POST /v1/chat/completions`: one completion of a deployment, as OpenAI's clients ask for it.
 
 use crate::body::Body;
-use crate::conversation::{gate, no_model};
+use crate::call::leased::Wanted;
+use crate::call::{self, Answer, Chunks, Reply};
 use crate::problem::{Problem, ProblemBody};
 use crate::request::Asked;
+use crate::setting::Switches;
 use crate::sse::{self, KeepAlive};
 use crate::state::App;
 use crate::turn::submit::check_redirecting;
-use crate::upstream::{self, Answer, CallError, Chunks, Reply};
 use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use futures_util::{Stream, stream};
 use serde_json::{Map, Value, json};
+use signalbox_domain::Rejection;
 use signalbox_domain::conversation::message;
-use signalbox_domain::workload::Workload;
-use signalbox_domain::{Code, Rejection};
-use signalbox_events::{Aggregate, WorkloadId};
-use signalbox_projections::workload_list;
+
+/// What is asked for here.
+const KIND: &str = "chat.completions";
 
 /// Completes a chat
 #[utoipa::path(post, path = "/v1/chat/completions", tag = "openai", request_body = Object, security(("key" = [])),
@@ -26,7 +27,7 @@ use signalbox_projections::workload_list;
         (status = "4XX", body = ProblemBody, content_type = "application/problem+json")))]
 pub(crate) async fn completions(State(app): State<App>, asked: Asked, body: Body) -> Result<Response, Problem> {
     asked.caller.must_be_member()?;
-    let Body(mut body) = body.of(&asked.caller)?;
+    let Body(body) = body.of(&asked.caller)?;
     message::check_messages(body.get("messages"))?;
     message::check_parameters(&body)?;
     check_redirecting(&body)?;
@@ -35,23 +36,28 @@ pub(crate) async fn completions(State(app): State<App>, asked: Asked, body: Body
         Some(Value::String(name)) => name.clone(),
         Some(_) => return Err(Rejection::field("model", "must be a text").into()),
     };
-    gate(&app, &asked.caller).await?;
-    let row = workload_list::by_route(&app.db, asked.caller.account.0, &name).await?.ok_or_else(|| no_model(&name))?;
-    let aggregate = Aggregate::workload(asked.caller.account, WorkloadId(row.id));
-    let workload = app.ledger.load::<Workload>(&aggregate).await?.filter(|workload| !workload.deleted && !workload.deleting);
-    let workload = workload.ok_or_else(|| no_model(&name))?;
-    let not_ready = || Problem::new(Code::WorkloadNotReady, format!("the deployment is {}", workload.phase()));
-    let (base, model) = crate::workload::target(&app, &workload).filter(|_| !workload.suspended).ok_or_else(not_ready)?;
+    let switches = Switches::load(&app, asked.caller.account).await?;
+    switches.must_serve()?;
+    let served = call::serve(&app, asked.caller.account, &switches, KIND, &name).await?;
     let streams = body.get("stream") == Some(&Value::Bool(true));
-    body.insert("model".to_owned(), model.into());
     app.metrics.model_calls.inc();
-    let reply = upstream::call(&app.http, &base, Value::Object(body).to_string()).await.map_err(|error| error.problem())?;
+    let wanted = Wanted {
+        id: None,
+        owner: asked.caller.principal,
+        owner_name: asked.caller.name.clone(),
+        requester: asked.requester(),
+        account: asked.caller.account,
+        kind: KIND,
+        body,
+        streaming: streams,
+    };
+    let reply = call::send(&app, &served, wanted).await.map_err(|error| error.problem())?;
     match (reply, streams) {
         (Reply::Whole(whole), false) => Ok(Json(named(whole, &name)).into_response()),
         (Reply::Stream(chunks), false) => collect(chunks, &name, app.context().now.timestamp()).await,
         (Reply::Stream(chunks), true) => Ok(sse::response(&app, frames(chunks, name), KeepAlive::Frame, vec![])),
         (Reply::Whole(whole), true) => {
-            let mut chunk = named(upstream::as_chunk(&whole), &name);
+            let mut chunk = named(call::as_chunk(&whole), &name);
             chunk["id"] = whole["id"].clone();
             chunk["object"] = "chat.completion.chunk".into();
             chunk["created"] = whole["created"].clone();
@@ -76,7 +82,7 @@ fn frames(chunks: Chunks, name: String) -> impl Stream<Item = Bytes> + Send {
         match chunks.next().await {
             Ok(Some(chunk)) => Some((sse::data(&named(chunk, &name)), Some((chunks, name)))),
             Ok(None) => Some((sse::done(), None)),
-            Err(error) => Some(([sse::data(&json!({"error": CallError::from(error).problem().openai()})), sse::done()].concat().into(), None)),
+            Err(error) => Some(([sse::data(&json!({"error": error.problem().openai()})), sse::done()].concat().into(), None)),
         }
     })
 }
@@ -94,7 +100,7 @@ async fn collect(mut chunks: Chunks, name: &str, now: i64) -> Result<Response, P
                 }
             }
             Ok(None) => break,
-            Err(error) => return Err(CallError::from(error).problem()),
+            Err(error) => return Err(error.problem()),
         }
     }
     let usage = answer.usage(0);

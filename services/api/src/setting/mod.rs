@@ -8,17 +8,49 @@ use crate::state::App;
 use axum::Json;
 use axum::extract::{Path, State};
 use serde::{Deserialize, Serialize};
-use signalbox_domain::Rejection;
-use signalbox_domain::setting::{self, AcceptGap, Setting, Switch};
+use signalbox_domain::setting::{self, AcceptGap, SetTransport, Setting, Switch};
+use signalbox_domain::{Code, Rejection};
+use signalbox_events::setting::Transport;
 use signalbox_events::{AccountId, Aggregate, Position};
-use signalbox_journal::Request;
+use signalbox_journal::{Failure, Request};
+use std::collections::BTreeMap;
 use utoipa::ToSchema;
+
+/// The switches of the platform and of one account.
+pub(crate) struct Switches {
+    platform: setting::State,
+    account: setting::State,
+}
+
+impl Switches {
+    pub async fn load(app: &App, account: AccountId) -> Result<Self, Failure> {
+        let (platform, own) = (Aggregate::setting(AccountId::PLATFORM), Aggregate::setting(account));
+        let (platform, account) = tokio::try_join!(app.ledger.load::<Setting>(&platform), app.ledger.load::<Setting>(&own))?;
+        Ok(Self { platform, account })
+    }
+
+    /// Whether inference is served.
+    pub fn inference_enabled(&self) -> bool {
+        setting::inference_enabled(&self.platform, &self.account)
+    }
+
+    /// How calls of a kind reach models.
+    pub fn transport(&self, kind: &str) -> Transport {
+        setting::transport_of(&self.platform, &self.account, kind)
+    }
+
+    /// Refuses inference where it is switched off.
+    pub fn must_serve(&self) -> Result<(), Problem> {
+        if self.inference_enabled() {
+            return Ok(());
+        }
+        Err(Problem::new(Code::FeatureDisabled, "inference is switched off here; a platform admin can switch it on"))
+    }
+}
 
 /// Whether inference is served in an account.
 pub(crate) async fn inference_enabled(app: &App, account: AccountId) -> Result<bool, Problem> {
-    let platform = app.ledger.load::<Setting>(&Aggregate::setting(AccountId::PLATFORM)).await?;
-    let own = app.ledger.load::<Setting>(&Aggregate::setting(account)).await?;
-    Ok(setting::inference_enabled(&platform, &own))
+    Ok(Switches::load(app, account).await?.inference_enabled())
 }
 
 /// The switches as they stand.
@@ -30,18 +62,29 @@ pub(crate) struct Settings {
     platform_inference_enabled: Option<bool>,
     /// The account's own switch; null: never set. It can only take away.
     account_inference_enabled: Option<bool>,
+    /// How calls that someone waits for reach models, by kind; `*` stands for every kind that is not named. What is in neither
+    /// list goes `direct`.
+    platform_transports: BTreeMap<String, &'static str>,
+    /// The same for the account; it goes before the platform's.
+    account_transports: BTreeMap<String, &'static str>,
+}
+
+fn transports(state: &setting::State) -> BTreeMap<String, &'static str> {
+    let shown = |kind: &String| if kind.is_empty() { "*".to_owned() } else { kind.clone() };
+    state.transports.iter().map(|(kind, transport)| (shown(kind), transport.as_str())).collect()
 }
 
 /// Shows the settings
 #[utoipa::path(get, path = "/v1/settings", tag = "setting", security(("key" = [])),
     responses((status = 200, body = Settings), (status = "4XX", body = ProblemBody, content_type = "application/problem+json")))]
 pub(crate) async fn get(State(app): State<App>, caller: Caller) -> Result<Json<Settings>, Problem> {
-    let platform = app.ledger.load::<Setting>(&Aggregate::setting(AccountId::PLATFORM)).await?;
-    let own = app.ledger.load::<Setting>(&Aggregate::setting(caller.account)).await?;
+    let switches = Switches::load(&app, caller.account).await?;
     Ok(Json(Settings {
-        inference_enabled: setting::inference_enabled(&platform, &own),
-        platform_inference_enabled: platform.inference_enabled,
-        account_inference_enabled: own.inference_enabled,
+        inference_enabled: switches.inference_enabled(),
+        platform_inference_enabled: switches.platform.inference_enabled,
+        account_inference_enabled: switches.account.inference_enabled,
+        platform_transports: transports(&switches.platform),
+        account_transports: transports(&switches.account),
     }))
 }
 
@@ -68,15 +111,48 @@ pub(crate) struct Switched {
     responses((status = 200, body = Switched), (status = "4XX", body = ProblemBody, content_type = "application/problem+json")))]
 pub(crate) async fn put(State(app): State<App>, asked: Asked, Path(scope): Path<String>, body: Body) -> Result<Json<Switched>, Problem> {
     asked.caller.must_be_platform_admin()?;
-    let account = match scope.as_str() {
-        "platform" => AccountId::PLATFORM,
-        "account" => asked.caller.account,
-        _ => return Err(Problem::not_found()),
-    };
+    let account = scope_of(&asked, &scope)?;
     let SwitchBody { enabled } = body.of(&asked.caller)?.read()?;
-    let request = Request { aggregate: Aggregate::setting(account), command: Switch { enabled }, requester: asked.requester() };
+    state(&app, &asked, account, Switch { enabled }).await
+}
+
+fn scope_of(asked: &Asked, scope: &str) -> Result<AccountId, Problem> {
+    match scope {
+        "platform" => Ok(AccountId::PLATFORM),
+        "account" => Ok(asked.caller.account),
+        _ => Err(Problem::not_found()),
+    }
+}
+
+async fn state(app: &App, asked: &Asked, account: AccountId, command: impl Into<setting::Command>) -> Result<Json<Switched>, Problem> {
+    let request = Request { aggregate: Aggregate::setting(account), command: command.into(), requester: asked.requester() };
     let done = app.ledger.execute::<Setting>(request).await?;
     Ok(Json(Switched { position: done.position.to_string(), stated: done.stated.is_some() }))
+}
+
+/// How calls that someone waits for reach models.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct TransportBody {
+    /// `direct`: the gateway calls; `lease`: a worker of a pool calls; `unset`: as if it had never been set.
+    transport: String,
+    /// The kind, `chat.completions`; else every kind that has none of its own.
+    kind: Option<String>,
+}
+
+/// Sets how calls that someone waits for reach models: chat completions and turns of conversations
+#[utoipa::path(put, path = "/v1/settings/{scope}/transport", tag = "setting", security(("key" = [])), request_body = TransportBody,
+    params(("scope" = String, Path, description = "`platform` or `account` (the caller's own); for platform admins")),
+    responses((status = 200, body = Switched), (status = "4XX", body = ProblemBody, content_type = "application/problem+json")))]
+pub(crate) async fn set_transport(State(app): State<App>, asked: Asked, Path(scope): Path<String>, body: Body) -> Result<Json<Switched>, Problem> {
+    asked.caller.must_be_platform_admin()?;
+    let account = scope_of(&asked, &scope)?;
+    let TransportBody { transport, kind } = body.of(&asked.caller)?.read()?;
+    let transport = match transport.as_str() {
+        "unset" => None,
+        word => Some(word.parse().map_err(|_| Rejection::field("transport", "must be `direct`, `lease` or `unset`"))?),
+    };
+    state(&app, &asked, account, SetTransport { kind, transport }).await
 }
 
 /// A loss that is known.
@@ -102,7 +178,5 @@ pub(crate) async fn accept_gap(State(app): State<App>, asked: Asked, body: Body)
         return Err(Rejection::field("position", "is not missing: `log_gap` and `audit verify` name the first missing position").into());
     }
     let command = AcceptGap { partition: position.partition, sequence: position.sequence, reason };
-    let request = Request { aggregate: Aggregate::setting(AccountId::PLATFORM), command, requester: asked.requester() };
-    let done = app.ledger.execute::<Setting>(request).await?;
-    Ok(Json(Switched { position: done.position.to_string(), stated: done.stated.is_some() }))
+    state(&app, &asked, AccountId::PLATFORM, command).await
 }

@@ -145,7 +145,8 @@ pub(crate) async fn submit(State(app): State<App>, asked: Asked, Path(text): Pat
     let (stream, _) = state.turns.get(&turn).map(|turn| (turn.stream.clone(), turn.state)).ok_or_else(Problem::not_found)?;
     if claimed {
         let workload = Aggregate::workload(aggregate.account, conversation.workload);
-        executor::start(&app, Claimed { conversation: aggregate.clone(), workload, turn, stream: stream.clone(), requester });
+        let (owner, owner_name) = (asked.caller.principal, asked.caller.name.clone());
+        executor::start(&app, Claimed { conversation: aggregate.clone(), workload, turn, stream: stream.clone(), requester, owner, owner_name });
     }
     let leaving = (claimed && wanted.on_disconnect == OnDisconnect::Cancel).then(|| {
         let app = app.clone();

@@ -9,11 +9,10 @@ mod shown;
 
 use crate::auth::Caller;
 use crate::problem::Problem;
-use crate::setting::inference_enabled;
+use crate::setting::Switches;
 use crate::state::App;
 use serde::Serialize;
 pub(crate) use shown::Workload;
-use signalbox_domain::Code;
 use signalbox_domain::workload::{self, Existing};
 use signalbox_events::workload::Category;
 use signalbox_events::{AccountId, Aggregate, Position, WorkloadId};
@@ -61,10 +60,7 @@ pub(crate) async fn visible(app: &App, caller: &Caller, text: &str) -> Result<(A
 
 /// Refuses what concerns deployments while inference is off for the account.
 pub(crate) async fn gate(app: &App, account: AccountId, category: Category) -> Result<(), Problem> {
-    if category == Category::Job || inference_enabled(app, account).await? {
-        return Ok(());
-    }
-    Err(Problem::new(Code::FeatureDisabled, "inference is switched off here; a platform admin can switch it on"))
+    if category == Category::Job { Ok(()) } else { Switches::load(app, account).await?.must_serve() }
 }
 
 /// Where a deployment can be called now, and the model's name there.

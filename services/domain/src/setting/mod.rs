@@ -2,14 +2,16 @@
 
 mod accept_gap;
 mod switch;
+mod transport;
 
 use crate::{Context, Decider, Rejection};
 pub use accept_gap::AcceptGap;
 use serde::{Deserialize, Serialize};
-use signalbox_events::setting::{Event, GapAccepted, InferenceSwitched};
+use signalbox_events::setting::{Event, GapAccepted, InferenceSwitched, Transport};
 use signalbox_events::{Fact, Noun};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 pub use switch::Switch;
+pub use transport::{SetTransport, transport_of};
 
 /// The switches of the platform or of one account.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -18,6 +20,8 @@ pub struct State {
     pub inference_enabled: Option<bool>,
     /// Places of the log, as partition and first missing sequence, whose loss is known.
     pub accepted_gaps: BTreeSet<(u16, u64)>,
+    /// How calls reach models, by kind; the empty kind stands for all that have none of their own.
+    pub transports: BTreeMap<String, Transport>,
 }
 
 /// Whether inference is served in an account: on for the platform and not taken away from the account.
@@ -32,6 +36,14 @@ pub enum Command {
     Switch(Switch),
     /// See [`AcceptGap`].
     AcceptGap(AcceptGap),
+    /// See [`SetTransport`].
+    SetTransport(SetTransport),
+}
+
+impl From<SetTransport> for Command {
+    fn from(command: SetTransport) -> Self {
+        Self::SetTransport(command)
+    }
 }
 
 impl From<Switch> for Command {
@@ -51,7 +63,7 @@ pub struct Setting;
 
 impl Decider for Setting {
     const NOUN: Noun = Noun::Setting;
-    const FOLD: u32 = 1;
+    const FOLD: u32 = 2;
     const SEALED: bool = false;
     type State = State;
     type Command = Command;
@@ -67,6 +79,13 @@ impl Decider for Setting {
             Event::GapAccepted(GapAccepted { partition, sequence, .. }) => {
                 state.accepted_gaps.insert((*partition, *sequence));
             }
+            Event::TransportSet(fact) => {
+                let kind = fact.kind.clone().unwrap_or_default();
+                match fact.transport {
+                    Some(transport) => state.transports.insert(kind, transport),
+                    None => state.transports.remove(&kind),
+                };
+            }
         }
     }
 
@@ -74,6 +93,7 @@ impl Decider for Setting {
         match command {
             Command::Switch(command) => switch::decide(state, command),
             Command::AcceptGap(command) => accept_gap::decide(state, command),
+            Command::SetTransport(command) => transport::decide(state, command),
         }
     }
 }

@@ -48,7 +48,8 @@ pub fn kind_matches(pattern: &str, kind: &str) -> bool {
     pattern == "*" || pattern == kind || pattern.strip_suffix('*').is_some_and(|prefix| prefix.ends_with('.') && kind.starts_with(prefix))
 }
 
-fn check_kind(kind: &str) -> Result<(), Rejection> {
+/// Refuses what is no kind.
+pub(crate) fn check_kind(kind: &str) -> Result<(), Rejection> {
     let word = |word: &str| !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_');
     if kind.len() <= 64 && kind.split('.').all(word) {
         Ok(())

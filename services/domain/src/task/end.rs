@@ -21,6 +21,8 @@ pub enum Ending {
         upstream_status: Option<u16>,
         /// What had arrived.
         partial: Option<String>,
+        /// What the upstream said.
+        detail: Option<String>,
     },
     /// The holder broke the call off on demand.
     Cancelled {
@@ -77,9 +79,9 @@ pub(super) fn end(task: &Existing, command: &End) -> Result<Option<Event>, Rejec
     };
     match (task.state, &command.ending) {
         (State::Executing, Ending::Succeeded { result }) => Ok(Some(Succeeded { epoch, result: result.clone().into(), usage }.into())),
-        (State::Executing, Ending::Failed { code, upstream_status, partial }) => {
-            let partial = partial.clone().map(Into::into);
-            Ok(Some(Failed { epoch, code: code.clone(), upstream_status: *upstream_status, partial, usage }.into()))
+        (State::Executing, Ending::Failed { code, upstream_status, partial, detail }) => {
+            let (partial, detail) = (partial.clone().map(Into::into), detail.clone().map(Into::into));
+            Ok(Some(Failed { epoch, code: code.clone(), upstream_status: *upstream_status, partial, usage, detail }.into()))
         }
         (State::Executing, Ending::Cancelled { partial }) => Ok(Some(Cancelled { epoch, partial: partial.clone().map(Into::into), usage }.into())),
         // Its own holder knows after all.

@@ -15,6 +15,7 @@ pub mod table;
 mod wait;
 
 use crate::{Code, Context, Decider, Rejection};
+pub(crate) use accept::check_kind;
 pub use accept::{Accept, kind_matches};
 pub use cancel::Cancel;
 pub use end::{BecomeUnknown, End, Ending};

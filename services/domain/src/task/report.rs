@@ -3,7 +3,7 @@
 use super::{Existing, Holder, MOST_RETRIES, closed, held};
 use crate::{Context, Rejection};
 use signalbox_events::Micros;
-use signalbox_events::task::{self, Event, State, SubmissionAcknowledged, UpstreamRejected};
+use signalbox_events::task::{self, Event, Mode, State, SubmissionAcknowledged, UpstreamRejected};
 
 /// The upstream took the task.
 #[derive(Debug, Clone)]
@@ -38,6 +38,8 @@ pub struct Reject {
     pub retryable: bool,
     /// How long the upstream wants to be left alone.
     pub retry_after_seconds: Option<u32>,
+    /// What it said.
+    pub detail: Option<String>,
 }
 
 pub(super) fn acknowledge(task: &Existing, command: &Acknowledge) -> Result<Option<Event>, Rejection> {
@@ -66,7 +68,8 @@ pub(super) fn reject(task: &Existing, command: &Reject, ctx: &Context) -> Result
     match task.state {
         State::Executing => {
             let (to, retry_at) = next(task, command.retryable, command.retry_after_seconds, ctx);
-            Ok(Some(UpstreamRejected { epoch, code: command.code.clone(), upstream_status: command.upstream_status, to, retry_at }.into()))
+            let detail = command.detail.clone().map(Into::into);
+            Ok(Some(UpstreamRejected { epoch, code: command.code.clone(), upstream_status: command.upstream_status, to, retry_at, detail }.into()))
         }
         State::RetryWait | State::Queued | State::Failed | State::DeadLettered if reported(task) => Ok(None),
         state => Err(closed(state)),
@@ -78,11 +81,12 @@ fn reported(task: &Existing) -> bool {
     task.lease.as_ref().is_some_and(|lease| lease.nonce.is_some())
 }
 
-/// Where a task goes that was not taken, and when it is tried again: after 1, 2, 4 .. 60 s, give or take a fifth.
+/// Where a task goes that was not taken, and when it is tried again: after 1, 2, 4 .. 60 s, give or take a fifth. Where a
+/// caller waits it is the caller who tries again.
 fn next(task: &Existing, retryable: bool, retry_after: Option<u32>, ctx: &Context) -> (State, Option<Micros>) {
     if task.cancel_waits {
         (State::Cancelled, None)
-    } else if !retryable {
+    } else if !retryable || task.mode == Mode::Sync {
         (State::Failed, None)
     } else if task.retries + 1 >= MOST_RETRIES {
         (State::DeadLettered, None)

@@ -104,7 +104,14 @@ fn not_sent(epoch: u64, retryable: bool) -> NotSent {
     NotSent { holder: holder(epoch, 1), code: "connect_failed".to_owned(), retryable }
 }
 fn reject(epoch: u64, retryable: bool) -> Reject {
-    Reject { holder: holder(epoch, 1), code: "rate_limited".to_owned(), upstream_status: Some(429), retryable, retry_after_seconds: None }
+    Reject {
+        holder: holder(epoch, 1),
+        code: "rate_limited".to_owned(),
+        upstream_status: Some(429),
+        retryable,
+        retry_after_seconds: None,
+        detail: None,
+    }
 }
 fn release(epoch: u64) -> Release {
     Release { holder: holder(epoch, 1), reason: "drained".to_owned() }
@@ -116,7 +123,7 @@ fn succeed() -> End {
     end(Ending::Succeeded { result: "{\"a\":1}".to_owned() })
 }
 fn fail() -> End {
-    end(Ending::Failed { code: "upstream_disconnected".to_owned(), upstream_status: None, partial: Some("a".to_owned()) })
+    end(Ending::Failed { code: "upstream_disconnected".to_owned(), upstream_status: None, partial: Some("a".to_owned()), detail: None })
 }
 fn cancelled() -> End {
     end(Ending::Cancelled { partial: None })

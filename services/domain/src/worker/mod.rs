@@ -162,6 +162,7 @@ mod tests {
             version: "1.0".to_owned(),
             capabilities: Capabilities { kinds: vec!["*".to_owned()], streaming: true },
             slots: 4,
+            public_key: None,
         }
     }
 

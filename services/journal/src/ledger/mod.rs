@@ -4,12 +4,14 @@ mod execute;
 mod fold;
 mod follow;
 mod history;
+mod piece;
 
 use crate::journal::{AppendError, Journal, StoreError};
 use crate::vault::{Vault, VaultError};
 use fold::Slot;
 pub use follow::{Entry, EntryError, FollowError, Follower};
 use lru::LruCache;
+pub use piece::Piece;
 use signalbox_domain::{Rejection, Source};
 use signalbox_events::{Aggregate, CommandId, DecodeError, EncodeError, EventId, Position};
 use std::num::NonZeroUsize;

@@ -3,9 +3,10 @@
 use super::read::failed;
 use crate::journal::StoreError;
 pub use async_nats::HeaderMap;
-use async_nats::{Client, Subscriber};
+use async_nats::{Client, Request, Subscriber};
 use bytes::Bytes;
 use futures_util::StreamExt;
+use std::time::Duration;
 
 /// Plain NATS.
 #[derive(Clone)]
@@ -24,6 +25,13 @@ impl Plain {
     /// Sends a message.
     pub async fn publish(&self, subject: &str, payload: Bytes) -> Result<(), StoreError> {
         self.client.publish(subject.to_owned(), payload).await.map_err(failed)
+    }
+
+    /// Asks, and waits for the one answer: its headers and its bytes.
+    pub async fn request(&self, subject: &str, payload: Bytes, patience: Duration) -> Result<(HeaderMap, Bytes), StoreError> {
+        let request = Request::new().payload(payload).timeout(Some(patience));
+        let answer = self.client.send_request(subject.to_owned(), request).await.map_err(failed)?;
+        Ok((answer.headers.unwrap_or_default(), answer.payload))
     }
 
     /// Answers a request.

@@ -28,7 +28,7 @@ pub(super) async fn open(jetstream: &Context, store: Store, replicas: usize, cre
                 jetstream.create_object_store(config).await.map(Bucket::Objects).map_err(failed)
             }
         },
-        Store::Keys | Store::Snapshots | Store::Heartbeats | Store::Workers => match jetstream.get_key_value(&bucket).await {
+        Store::Keys | Store::Snapshots | Store::Heartbeats | Store::Workers | Store::Pieces => match jetstream.get_key_value(&bucket).await {
             Ok(kv) => {
                 // A slip of a unit somewhere would make signs of life end at once, or never.
                 let (found, wanted) = (kv.stream.cached_info().config.max_age, store.max_age().unwrap_or_default());

@@ -9,6 +9,7 @@ mod pool;
 mod rebuild;
 mod setting;
 mod task;
+mod upstream;
 mod worker;
 mod workload;
 
@@ -49,6 +50,9 @@ enum Command {
     /// Work that workers execute.
     #[command(subcommand)]
     Task(task::Verb),
+    /// Model platforms that tasks are sent to.
+    #[command(subcommand)]
+    Upstream(upstream::Verb),
     /// Pools of workers.
     #[command(subcommand)]
     Pool(pool::Verb),
@@ -170,6 +174,7 @@ pub async fn run() -> Result<ExitCode, Error> {
         Command::Workload(verb) => workload::run(verb).await.map(done),
         Command::Conversation(verb) => conversation::run(verb).await.map(done),
         Command::Task(verb) => task::run(verb).await.map(done),
+        Command::Upstream(verb) => upstream::run(verb).await.map(done),
         Command::Pool(verb) => pool::run(verb).await.map(done),
         Command::Worker(verb) => worker::run(verb).await.map(done),
         Command::Account(verb) => account::run(verb).await.map(done),

@@ -24,6 +24,20 @@ pub(super) enum Verb {
         #[command(flatten)]
         connection: Connection,
     },
+    /// Set how calls that someone waits for reach models (platform admins).
+    Transport {
+        /// `direct`: the gateway calls; `lease`: a worker of a pool calls; `unset`: as if never set.
+        #[arg(value_parser = ["direct", "lease", "unset"])]
+        transport: String,
+        /// The kind, `chat.completions`; else every kind that has none of its own.
+        #[arg(long)]
+        kind: Option<String>,
+        /// `platform`, or `account` for the caller's own: it goes before the platform's.
+        #[arg(long, default_value = "platform", value_parser = ["platform", "account"])]
+        scope: String,
+        #[command(flatten)]
+        connection: Connection,
+    },
 }
 
 pub(super) async fn run(verb: Verb) -> Result<(), Error> {
@@ -31,7 +45,13 @@ pub(super) async fn run(verb: Verb) -> Result<(), Error> {
         Verb::Show { connection } => {
             let shown = connection.client()?.get("/v1/settings").await?;
             let columns = [("inference", "inference_enabled"), ("platform", "platform_inference_enabled"), ("account", "account_inference_enabled")];
-            output::one(connection.output, &shown, &columns);
+            let transports = [("transports", "platform_transports"), ("of the account", "account_transports")];
+            output::one(connection.output, &shown, &[columns.as_slice(), &transports].concat());
+        }
+        Verb::Transport { transport, kind, scope, connection } => {
+            let path = format!("/v1/settings/{scope}/transport");
+            let done = connection.client()?.send(Method::PUT, &path, Some(json!({"transport": transport, "kind": kind}))).await?;
+            output::one(connection.output, &done, &[("position", "position"), ("stated", "stated")]);
         }
         Verb::Inference { switch, scope, connection } => {
             let path = format!("/v1/settings/{scope}/inference");

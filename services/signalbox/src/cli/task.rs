@@ -23,6 +23,9 @@ pub(super) enum Verb {
         /// Give up if no worker took it within so many seconds.
         #[arg(long, value_name = "SECONDS")]
         start_within: Option<u32>,
+        /// Wait for the result; refused at once where no worker takes it.
+        #[arg(long)]
+        sync: bool,
         /// The same key submits once, for ever.
         #[arg(long)]
         idempotency_key: Option<String>,
@@ -119,7 +122,7 @@ const COLUMNS: [(&str, &str); 8] = [
 #[expect(clippy::print_stdout, reason = "this is what the command is for")]
 pub(super) async fn run(verb: Verb) -> Result<(), Error> {
     match verb {
-        Verb::Submit { kind, payload, pool, priority, start_within, idempotency_key, connection } => {
+        Verb::Submit { kind, payload, pool, priority, start_within, sync, idempotency_key, connection } => {
             let payload: Value = serde_json::from_str(&payload).map_err(|error| format!("the payload is not JSON: {error}"))?;
             let mut body = json!({"kind": kind, "payload": payload, "priority": priority});
             if let Some(pool) = pool {
@@ -128,8 +131,12 @@ pub(super) async fn run(verb: Verb) -> Result<(), Error> {
             if let Some(seconds) = start_within {
                 body["start_within_seconds"] = seconds.into();
             }
+            if sync {
+                body["mode"] = "sync".into();
+            }
             let done = connection.client()?.send_once(Method::POST, "/v1/tasks", Some(body), idempotency_key.as_deref()).await?;
-            output::one(connection.output, &done, &STATED);
+            let finished = [("id", "id"), ("state", "state"), ("result", "result")];
+            output::one(connection.output, &done, if sync { &finished } else { &STATED });
         }
         Verb::List { scope, state, pool, kind, worker, limit, cursor, connection } => {
             let mut query = format!("?scope={}&limit={limit}", segment(&scope));

@@ -9,7 +9,6 @@ use signalbox_events::{IncarnationId, PoolId, WorkerId};
 use signalbox_worker::openai::OpenAi;
 use signalbox_worker::{Capabilities, Options};
 use std::path::PathBuf;
-use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 #[derive(Debug, Subcommand)]
@@ -71,8 +70,9 @@ async fn run_worker(run: Run) -> Result<(), Error> {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         capabilities: Capabilities { kinds: OpenAi::KINDS.iter().map(|(kind, _)| (*kind).to_owned()).collect(), streaming: true },
         slots: run.slots,
+        secret: clock::random(),
     };
-    let http = reqwest::Client::builder().no_proxy().connect_timeout(Duration::from_secs(5)).build()?;
+    let http = signalbox_worker::upstream::client()?;
     let stop = CancellationToken::new();
     let asked = stop.clone();
     tokio::spawn(async move {

@@ -3,6 +3,8 @@
 use super::parser::Parser;
 use crate::job::Evidence;
 use bytes::Bytes;
+use reqwest::header::HeaderValue;
+use reqwest::redirect::Policy;
 use reqwest::{Client, Response};
 use serde_json::{Value, json};
 use std::collections::VecDeque;
@@ -10,6 +12,8 @@ use std::time::Duration;
 
 /// How long a model may take to its first byte, and between two.
 const SILENCE: Duration = Duration::from_secs(300);
+/// How long a connection may take.
+const CONNECT: Duration = Duration::from_secs(5);
 /// Largest whole answer that is kept.
 const MOST_BYTES: usize = 32 * 1024 * 1024;
 /// Longest piece of a model's own error text that is passed on.
@@ -81,6 +85,10 @@ impl CallError {
     fn new(fault: Fault, detail: impl Into<String>) -> Self {
         Self { fault, detail: detail.into(), status: None, evidence: Evidence::Unknown, retry_after_seconds: None }
     }
+
+    fn unsent(fault: Fault, detail: &str) -> Self {
+        Self { evidence: Evidence::NotSent, ..Self::new(fault, detail) }
+    }
 }
 
 /// A model's answer whose head has come.
@@ -91,17 +99,31 @@ pub enum Reply {
     Whole(Value),
 }
 
+/// What goes with a request beside its body.
+#[derive(Default, Clone)]
+pub struct Marks {
+    /// The idempotency key.
+    pub once: Option<String>,
+    /// The upstream's credential: a header's name and value. The caller has seen that it belongs to the URL's origin.
+    pub credential: Option<(String, String)>,
+}
+
 /// Sends `body` and waits for the answer's head.
-async fn open(http: &Client, url: &str, body: String, once: Option<&str>) -> Result<Response, CallError> {
+async fn open(http: &Client, url: &str, body: String, marks: &Marks) -> Result<Response, CallError> {
     let mut request = http.post(url).header("content-type", "application/json").header("accept", "text/event-stream, application/json");
-    if let Some(key) = once {
+    if let Some(key) = &marks.once {
         request = request.header("idempotency-key", key);
+    }
+    if let Some((name, value)) = &marks.credential {
+        let mut value = HeaderValue::from_str(value).map_err(|_| CallError::unsent(Fault::Protocol, "the credential is no header"))?;
+        value.set_sensitive(true);
+        request = request.header(name, value);
     }
     let sent = tokio::time::timeout(SILENCE, request.body(body).send()).await;
     let response = sent.map_err(|_| CallError::new(Fault::Timeout, "the model did not answer in time"))?.map_err(|error| {
         if error.is_connect() {
             // No connection, no byte.
-            CallError { evidence: Evidence::NotSent, ..CallError::new(Fault::Unreachable, "the model could not be reached") }
+            CallError::unsent(Fault::Unreachable, "the model could not be reached")
         } else {
             CallError::new(Fault::Disconnected, "the connection to the model broke before its answer")
         }
@@ -109,10 +131,9 @@ async fn open(http: &Client, url: &str, body: String, once: Option<&str>) -> Res
     if response.status().is_success() { Ok(response) } else { Err(refused(response).await) }
 }
 
-/// Calls a model at `url`; an answer is taken in either form, whichever was asked for. `once`: the idempotency key that goes
-/// with the request.
-pub async fn call(http: &Client, url: &str, body: String, once: Option<&str>) -> Result<Reply, CallError> {
-    let response = open(http, url, body, once).await?;
+/// Calls a model at `url`; an answer is taken in either form, whichever was asked for.
+pub async fn call(http: &Client, url: &str, body: String, marks: &Marks) -> Result<Reply, CallError> {
+    let response = open(http, url, body, marks).await?;
     let kind = response.headers().get("content-type").and_then(|value| value.to_str().ok()).unwrap_or_default();
     if kind.trim_start().starts_with("text/event-stream") {
         return Ok(Reply::Stream(Chunks { response, parser: Parser::default(), ready: VecDeque::new(), ended: false }));
@@ -144,11 +165,12 @@ async fn refused(response: Response) -> CallError {
     let retry_after = response.headers().get("retry-after").and_then(|value| value.to_str().ok()?.trim().parse::<u32>().ok());
     let fault = match status {
         401 | 403 => Fault::AuthFailed,
-        400 | 404 | 405 | 409 | 413 | 415 | 422 => Fault::Rejected,
+        // A redirect is not followed: it would take the request, and its credential, elsewhere.
+        300..400 | 400 | 404 | 405 | 409 | 413 | 415 | 422 => Fault::Rejected,
         429 => Fault::TooManyRequests,
         _ => Fault::Unreachable,
     };
-    let detail = if fault == Fault::Rejected {
+    let detail = if fault == Fault::Rejected && status >= 400 {
         let bytes = read(response, 64 * 1024).await.unwrap_or_default();
         let said = serde_json::from_slice::<Value>(&bytes).ok();
         let text = said.as_ref().and_then(|said| said["error"]["message"].as_str().or(said["message"].as_str()).or(said.as_str()));
@@ -162,6 +184,11 @@ async fn refused(response: Response) -> CallError {
     // A whole refusal says that nothing was done; a server's own failure does not, save one that says when to come back.
     let evidence = if status < 500 || (status == 503 && retry_after.is_some()) { Evidence::Rejected } else { Evidence::Unknown };
     CallError { fault, detail, status: Some(status), evidence, retry_after_seconds: retry_after }
+}
+
+/// A client for calls to models: straight, without redirects.
+pub fn client() -> reqwest::Result<Client> {
+    Client::builder().no_proxy().redirect(Policy::none()).connect_timeout(CONNECT).build()
 }
 
 /// The chunks of a streamed answer.

@@ -5,4 +5,4 @@ mod call;
 mod parser;
 
 pub use answer::Answer;
-pub use call::{CallError, Chunks, Fault, Reply, as_chunk, call};
+pub use call::{CallError, Chunks, Fault, Marks, Reply, as_chunk, call, client};

@@ -1,25 +1,10 @@
 //! `endpoint`: an OpenAI-compatible endpoint that runs already: probed, listed, called.
 
 use crate::Rejection;
-use url::{Host, Url};
+use crate::address::base_url;
 
 pub(super) fn validate(path: &str, url: &str, model: &str) -> Result<(), Rejection> {
-    let at = format!("{path}.url");
-    let parsed = Url::parse(url).map_err(|error| Rejection::field(&at, format!("is not a URL: {error}")))?;
-    if !matches!(parsed.scheme(), "http" | "https") {
-        return Err(Rejection::field(at, "must begin with http:// or https://"));
-    }
-    if !parsed.username().is_empty() || parsed.password().is_some() {
-        return Err(Rejection::field(at, "must not hold a user name or password"));
-    }
-    if parsed.query().is_some() || parsed.fragment().is_some() {
-        return Err(Rejection::field(at, "must not hold a query or a fragment"));
-    }
-    match parsed.host() {
-        Some(Host::Domain(name)) if !name.is_empty() => {}
-        Some(Host::Ipv4(_) | Host::Ipv6(_)) => {}
-        Some(Host::Domain(_)) | None => return Err(Rejection::field(at, "must name a host")),
-    }
+    base_url(&format!("{path}.url"), url)?;
     if model.trim().is_empty() || model.chars().count() > 256 || model.chars().any(char::is_control) {
         return Err(Rejection::field(format!("{path}.model"), "must have 1 to 256 printable characters"));
     }
