@@ -136,8 +136,12 @@ async fn leaving_ends_the_call_and_nobody_is_a_refusal() {
     world.admin.post(&format!("{path}/{turn}/cancel"), json!({})).await.ok();
     assert_eq!(events.rest().await.last().unwrap().name, "cancelled");
     abandoned(2).await;
-    let page = world.admin.get("/v1/tasks?state=cancelled").await.ok();
-    assert_eq!(page["items"].as_array().unwrap().len(), 2, "{page}");
+    // The workers report that they broke off.
+    let until = Instant::now() + Duration::from_secs(20);
+    while world.admin.get("/v1/tasks?state=cancelled").await.ok()["items"].as_array().unwrap().len() < 2 {
+        assert!(Instant::now() < until, "the tasks are not cancelled");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
     stop.cancel();
     running.await.unwrap().unwrap();
     world.stop().await;

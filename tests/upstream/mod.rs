@@ -20,7 +20,8 @@ async fn register(caller: &Caller, name: &str, base_url: &str, shared: bool) -> 
 }
 
 async fn with_credential(caller: &Caller, id: &str) {
-    caller.send(Method::PUT, &format!("/v1/upstreams/{id}/credential"), json!({"secret": SECRET})).await.ok();
+    let done = caller.send(Method::PUT, &format!("/v1/upstreams/{id}/credential"), json!({"secret": SECRET})).await.ok();
+    caller.get(&format!("/v1/upstreams?after={}", done["position"].as_str().unwrap())).await.ok();
 }
 
 fn chat(model: &str) -> Value {

@@ -4,6 +4,7 @@ mod accept;
 mod cancel;
 mod end;
 mod expire;
+pub mod invariant;
 mod lease;
 mod redeem;
 mod report;
@@ -82,6 +83,8 @@ pub struct Existing {
     pub retries: u32,
     /// Redemptions so far.
     pub redemptions: u32,
+    /// The upstream's id of the last submission, where it was told.
+    pub upstream_id: Option<String>,
     /// When a refused task is tried again.
     pub retry_at: Option<Micros>,
     /// Whether a cancel waits for evidence.
@@ -180,7 +183,7 @@ pub struct Task;
 
 impl Decider for Task {
     const NOUN: Noun = Noun::Task;
-    const FOLD: u32 = 1;
+    const FOLD: u32 = 2;
     const SEALED: bool = true;
     type State = State;
     type Command = Command;
@@ -213,6 +216,7 @@ impl Decider for Task {
                 leases: 0,
                 retries: 0,
                 redemptions: 0,
+                upstream_id: None,
                 retry_at: None,
                 cancel_waits: false,
             });
@@ -269,6 +273,7 @@ fn evolve_existing(task: &mut Existing, event: &Event) {
                     kept: false,
                 });
             }
+            task.upstream_id = None;
             task.attempts = fact.attempt;
             task.leases += 1;
             task.lease = Some(Lease {
@@ -288,6 +293,7 @@ fn evolve_existing(task: &mut Existing, event: &Event) {
                 lease.nonce = Some(fact.nonce);
             }
         }
+        Event::SubmissionAcknowledged(fact) => task.upstream_id = Some(fact.upstream_id.clone()),
         Event::NotSent(fact) => retry(task, fact.retry_at),
         Event::UpstreamRejected(fact) => retry(task, fact.retry_at),
         Event::CancelRequested(fact) => task.cancel_waits = !fact.to.is_terminal(),
@@ -306,7 +312,6 @@ fn evolve_existing(task: &mut Existing, event: &Event) {
         | Event::LeaseReleased(_)
         | Event::LeaseExpired(_)
         | Event::StartDeadlineExceeded(_)
-        | Event::SubmissionAcknowledged(_)
         | Event::Succeeded(_)
         | Event::Failed(_)
         | Event::Cancelled(_)

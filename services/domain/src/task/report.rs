@@ -45,6 +45,7 @@ pub struct Reject {
 pub(super) fn acknowledge(task: &Existing, command: &Acknowledge) -> Result<Option<Event>, Rejection> {
     let lease = held(task, &command.holder)?;
     match task.state {
+        State::Executing if task.upstream_id.as_ref() == Some(&command.upstream_id) => Ok(None),
         State::Executing => Ok(Some(SubmissionAcknowledged { epoch: lease.epoch, upstream_id: command.upstream_id.clone() }.into())),
         state => Err(closed(state)),
     }

@@ -367,6 +367,11 @@ fn retries_back_off_and_respect_what_the_upstream_asks() {
     let asked = Reject { retry_after_seconds: Some(7), ..reject(2, true) };
     let Event::UpstreamRejected(fact) = executing().when(asked).fact() else { panic!("another fact") };
     assert_eq!(fact.retry_at.unwrap().0 - now(), 7_000_000);
+    // Who waits for the answer tries again by itself.
+    let waited = given::<Task>().event(given::<Task>().when(Accept { mode: Mode::Sync, ..accept() }).fact());
+    let waited = after(waited, [(0, grant(1).into()), (0, redeem(2, 1, NONCE).into())]);
+    let Event::UpstreamRejected(fact) = waited.when(reject(2, true)).fact() else { panic!("another fact") };
+    assert_eq!((fact.to, fact.retry_at), (State::Failed, None));
     retry_wait().when(RetryDue {}).nothing();
     let revived = after(dead_lettered(), [(0, Revive { reason: "mended".to_owned() }.into())]);
     assert_eq!(revived.state().as_ref().map(|task| (task.leases, task.retries)), Some((0, 0)));
