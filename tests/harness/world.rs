@@ -2,16 +2,19 @@
 
 use crate::answer::{Answer, Events};
 use crate::{Behaviour, Model};
+use chrono::TimeDelta;
 use reqwest::{Client, Method, RequestBuilder};
 use serde_json::{Value, json};
 use signalbox::bootstrap;
 use signalbox::config::{Config, Keys, Nats};
 use signalbox::serve::{Role, Service};
+use signalbox_domain::{Context, Source};
 use signalbox_embedded::nats::{self as server, WorkerUser};
 use signalbox_embedded::testing::{Scratch, TestNats, nats, postgres_url, secrets};
 use signalbox_local::runtime::Runtimes;
 use signalbox_projections::sqlx::{AssertSqlSafe, Connection, Executor, PgConnection};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 /// An installation.
@@ -33,8 +36,8 @@ pub struct Caller {
 
 /// The workers that may connect to every installation of a test.
 fn workers() -> Vec<WorkerUser> {
-    let user = |pool: &str, worker: &str| WorkerUser { pool: pool.to_owned(), worker: worker.to_owned() };
-    vec![user("eu", "gpu-01"), user("eu", "gpu-02"), user("us", "gpu-11")]
+    let user = |pool: &str, worker: String| WorkerUser { pool: pool.to_owned(), worker };
+    (1..=9).map(|number| user("eu", format!("gpu-{number:02}"))).chain([user("us", "gpu-11".to_owned())]).collect()
 }
 
 /// A database of its own on the shared server.
@@ -55,6 +58,23 @@ impl World {
 
     /// The same with runtimes.
     pub async fn with(replicas: usize, runtimes: Runtimes) -> Self {
+        Self::build(replicas, runtimes, signalbox::clock::source()).await
+    }
+
+    /// One replica with the pools `eu` and `us`, whose clock a test can set forward.
+    pub async fn clocked() -> (Self, Arc<AtomicI64>) {
+        let ahead = Arc::new(AtomicI64::new(0));
+        let (real, shift) = (signalbox::clock::source(), ahead.clone());
+        let source: Source = Arc::new(move || {
+            let context = real();
+            Context { now: context.now + TimeDelta::seconds(shift.load(Ordering::SeqCst)), ..context }
+        });
+        let world = Self::build(1, Runtimes::new(), source).await;
+        world.make_pools().await;
+        (world, ahead)
+    }
+
+    async fn build(replicas: usize, runtimes: Runtimes, source: Source) -> Self {
         crate::ready();
         let (server, database_url) = tokio::join!(nats(|options| options.workers = workers()), database());
         let server = server.unwrap();
@@ -69,7 +89,7 @@ impl World {
         };
         for replica in 0..replicas {
             let roles = if replica == 0 { vec![Role::All] } else { vec![Role::Api, Role::Leases] };
-            world.services.push(Service::start(&world.config, &roles).await.unwrap());
+            world.services.push(Service::start_at(&world.config, &roles, source.clone()).await.unwrap());
         }
         let key = bootstrap::bootstrap(&world.services[0].ledger).await.unwrap().unwrap();
         world.admin = Caller { key: key.secret, ..world.caller(0, "") };
@@ -80,13 +100,17 @@ impl World {
     /// The same with the pools `eu` and `us`.
     pub async fn pools(replicas: usize) -> Self {
         let world = Self::start(replicas).await;
+        world.make_pools().await;
+        world
+    }
+
+    async fn make_pools(&self) {
         for pool in ["eu", "us"] {
             let tier = u32::from(pool == "us");
-            let done = world.admin.post("/v1/pools", json!({"id": pool, "tier": tier})).await.ok();
+            let done = self.admin.post("/v1/pools", json!({"id": pool, "tier": tier})).await.ok();
             let after = done["position"].as_str().unwrap();
-            world.admin.get(&format!("/v1/pools?after={after}")).await.ok();
+            self.admin.get(&format!("/v1/pools?after={after}")).await.ok();
         }
-        world
     }
 
     /// The same with inference switched on.

@@ -1,5 +1,7 @@
 //! Pools: what operators make of them, and what everyone else may not.
 
+mod watch;
+
 use reqwest::Method;
 use serde_json::json;
 use signalbox_tests::World;

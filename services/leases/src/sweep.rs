@@ -29,21 +29,38 @@ const LOST_AFTER: i64 = 60_000_000;
 const DEAF_AFTER: i64 = 30_000_000;
 
 pub(crate) async fn run(shared: Arc<Shared>) -> Result<(), StoreError> {
-    let mut last = Instant::now();
-    let mut grace_until = last + GRACE;
+    let mut judge = Judge::new(Instant::now(), shared.now());
     let mut hinted: HashMap<PoolId, Micros> = HashMap::new();
     loop {
         tokio::time::sleep(EVERY).await;
-        let now = Instant::now();
-        if now.duration_since(last) > STALL {
-            tracing::warn!(seconds = now.duration_since(last).as_secs(), "stood still: leases are not judged for a while");
-            grace_until = now + GRACE;
-        }
-        last = now;
-        let judges = now >= grace_until;
+        let judges = judge.looks(Instant::now(), shared.now());
         if let Err(error) = sweep(&shared, judges, &mut hinted).await {
             tracing::warn!(%error, "a sweep was not finished");
         }
+    }
+}
+
+/// Whether others can be held to their time: not by one that has stood still itself.
+struct Judge {
+    last: (Instant, Micros),
+    grace_until: Instant,
+}
+
+impl Judge {
+    fn new(now: Instant, clock: Micros) -> Self {
+        Self { last: (now, clock), grace_until: now + GRACE }
+    }
+
+    /// A look at both clocks: the monotonic one stands while a machine sleeps, the other may be set.
+    fn looks(&mut self, now: Instant, clock: Micros) -> bool {
+        let (elapsed, shown) = (now.duration_since(self.last.0), clock.0 - self.last.1.0);
+        let stall = i64::try_from(STALL.as_micros()).unwrap_or(i64::MAX);
+        if elapsed > STALL || shown > stall || shown < 0 {
+            tracing::warn!(seconds = elapsed.as_secs(), shown = shown / 1_000_000, "stood still: leases are not judged for a while");
+            self.grace_until = now + GRACE;
+        }
+        self.last = (now, clock);
+        now >= self.grace_until
     }
 }
 
@@ -175,4 +192,30 @@ fn measure(shared: &Shared, now: Micros) {
     }
     let oldest = index.tasks.values().filter_map(|open| open.unknown_since.filter(|_| open.state == State::SubmissionUnknown)).min();
     shared.metrics.unknown_age.set(oldest.map_or(0, seconds));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_stood_still_does_not_judge() {
+        let begin = Instant::now();
+        let at = |seconds: f64| (begin + Duration::from_secs_f64(seconds), Micros((seconds * 1e6) as i64));
+        let mut judge = Judge::new(at(0.0).0, at(0.0).1);
+        let mut looks = |seconds: f64, shown: f64| judge.looks(at(seconds).0, at(shown).1);
+        // The start is a stall of unknown length.
+        assert!((1..10).all(|second| !looks(f64::from(second), f64::from(second))));
+        assert!(looks(10.0, 10.0));
+        assert!(looks(14.0, 14.0), "a sweep may take a moment");
+        // The process was stopped for 15 s: both clocks show it.
+        assert!(!looks(29.0, 29.0));
+        assert!((30..39).all(|second| !looks(f64::from(second), f64::from(second))));
+        assert!(looks(39.0, 39.0));
+        // The machine slept: only the wall shows it. Then the wall was set back.
+        assert!(!looks(40.0, 100.0));
+        assert!(!looks(41.0, 50.0));
+        assert!((42..51).all(|second| !looks(f64::from(second), f64::from(second) + 9.0)));
+        assert!(looks(51.0, 60.0));
+    }
 }

@@ -7,6 +7,7 @@ use futures_util::FutureExt;
 use prometheus_client::registry::Registry;
 use signalbox_api::{App, Metrics, Parts, Ready, Report};
 use signalbox_auditor::{Auditor, Folder};
+use signalbox_domain::Source;
 use signalbox_journal::gate::Durability;
 use signalbox_journal::nats::{Credentials, Deltas, Nats, Options};
 use signalbox_journal::{Ledger, MasterKey, Vault};
@@ -107,14 +108,23 @@ pub async fn database(config: &Config) -> Result<PgPool, Error> {
 
 /// Opens the log with its law and keys.
 pub async fn ledger(config: &Config) -> Result<(Arc<Nats>, Arc<Ledger>), Error> {
+    ledger_at(config, clock::source()).await
+}
+
+async fn ledger_at(config: &Config, source: Source) -> Result<(Arc<Nats>, Arc<Ledger>), Error> {
     let nats = Nats::open(log_options(config)).await?;
     let vault = Vault::new(MasterKey(key("master", &config.keys.master)?));
-    Ok((nats.clone(), Arc::new(Ledger::new(nats, vault, clock::source()))))
+    Ok((nats.clone(), Arc::new(Ledger::new(nats, vault, source))))
 }
 
 impl Service {
     /// Starts `roles`. The schema is brought up to date first.
     pub async fn start(config: &Config, roles: &[Role]) -> Result<Self, Error> {
+        Self::start_at(config, roles, clock::source()).await
+    }
+
+    /// The same with a source of time, ids and random bits of the caller's.
+    pub async fn start_at(config: &Config, roles: &[Role], source: Source) -> Result<Self, Error> {
         let plays = |role: Role| roles.contains(&Role::All) || roles.contains(&role);
         // Bound first: where the address is taken nothing else is begun.
         let listener = if plays(Role::Api) {
@@ -124,7 +134,7 @@ impl Service {
             None
         };
         let options = database_options(config)?;
-        let (opened, migrated) = tokio::join!(ledger(config), signalbox_projections::up(&options));
+        let (opened, migrated) = tokio::join!(ledger_at(config, source), signalbox_projections::up(&options));
         let (nats, ledger) = opened?;
         migrated?;
         let db = database(config).await?;
