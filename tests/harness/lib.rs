@@ -1,6 +1,7 @@
 //! What acceptance tests and benches start: real servers, the service itself, a model that misbehaves on demand.
 
 pub mod answer;
+pub mod invariants;
 mod model;
 pub mod worker;
 pub mod world;
