@@ -65,6 +65,37 @@ pub async fn advance(db: &mut PgConnection, view: &str, partition: u16, from: i6
     Ok(done.rows_affected() == 1)
 }
 
+/// A move of one view's checkpoint.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Move {
+    /// The view.
+    pub view: String,
+    /// Where it stands.
+    pub from: i64,
+    /// Where it goes.
+    pub to: i64,
+}
+
+/// Moves several checkpoints of a partition, or none; fenced like [`advance`].
+pub async fn advance_all(db: &PgPool, partition: u16, moves: &[Move]) -> sqlx::Result<bool> {
+    let mut tx = db.begin().await?;
+    let (views, froms, tos): (Vec<&str>, Vec<i64>, Vec<i64>) = moves.iter().fold(Default::default(), |(mut views, mut froms, mut tos), moved| {
+        views.push(&moved.view);
+        froms.push(moved.from);
+        tos.push(moved.to);
+        (views, froms, tos)
+    });
+    let sql = "UPDATE checkpoint c SET position = m.til FROM UNNEST($2::text[], $3::bigint[], $4::bigint[]) AS m (view, since, til)
+        WHERE c.view = m.view AND c.partition = $1 AND c.position = m.since AND m.til >= m.since";
+    let done = sqlx::query(sql).bind(i32::from(partition)).bind(views).bind(froms).bind(tos).execute(&mut *tx).await?;
+    if done.rows_affected() != moves.len() as u64 {
+        tx.rollback().await?;
+        return Ok(false);
+    }
+    tx.commit().await?;
+    Ok(true)
+}
+
 /// Counts a try at an event before it is made, and answers how many there have been.
 pub async fn count_try(db: &PgPool, view: &str, partition: u16, sequence: i64) -> sqlx::Result<i32> {
     sqlx::query_scalar(

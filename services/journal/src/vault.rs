@@ -109,8 +109,10 @@ impl Vault {
     }
 
     /// The aggregate's key, made where it has none. Of any number of makers the first wins.
-    pub async fn ensure(&self, journal: &dyn Journal, aggregate: &Aggregate, ctx: &Context) -> Result<Arc<AggregateKey>, VaultError> {
-        if let Some(key) = self.find(journal, aggregate).await? {
+    /// `new`: it most likely has none, so none is looked for first.
+    pub async fn ensure(&self, journal: &dyn Journal, aggregate: &Aggregate, ctx: &Context, new: bool) -> Result<Arc<AggregateKey>, VaultError> {
+        let known = if new { self.cached(aggregate) } else { self.find(journal, aggregate).await? };
+        if let Some(key) = known {
             return Ok(key);
         }
         let name = aggregate.to_string();

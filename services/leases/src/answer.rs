@@ -17,6 +17,8 @@ use signalbox_journal::{Executed, Failure, Request, Requester, StoreError};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+/// How old may be what is known of pools and workers.
+const RECENT: Duration = Duration::from_millis(250);
 /// How often a worker renews.
 const RENEW_EVERY: Duration = Duration::from_secs(3);
 /// The longest wait of a claim.
@@ -152,11 +154,26 @@ impl Asker<'_> {
         Holder { epoch: lease.epoch, worker: self.worker.clone(), incarnation }
     }
 
+    /// The worker as this replica has lately known it. Who is over may be heard for a moment longer by another replica: what it is
+    /// granted is taken away at once, since rules and sweeper look at the lease's own incarnation.
+    async fn known(&self) -> Answered<Option<KnownWorker>> {
+        Ok(self.shared.ledger.load_recent::<Worker>(&Aggregate::worker(&self.worker), RECENT).await?)
+    }
+
+    /// The pool as this replica has lately known it.
+    pub async fn pool(&self) -> Answered<Option<pool::Existing>> {
+        Ok(self.shared.ledger.load_recent::<pool::Pool>(&Aggregate::pool(&self.pool), RECENT).await?)
+    }
+
     /// The worker, where this start of it may speak for this pool.
     pub async fn current(&self, incarnation: IncarnationId) -> Answered<KnownWorker> {
-        let worker = self.shared.ledger.load::<Worker>(&Aggregate::worker(&self.worker)).await?;
-        let unknown = || Rejection::new(Code::IncarnationRetired, "say hello first");
-        let worker = worker.ok_or_else(unknown)?;
+        let speaks = |worker: &KnownWorker| worker.registered.pool == self.pool && worker.is_current(incarnation);
+        let mut known = self.known().await?;
+        if !known.as_ref().is_some_and(speaks) {
+            // It may have said hello at another replica just now.
+            known = self.shared.ledger.load::<Worker>(&Aggregate::worker(&self.worker)).await?;
+        }
+        let worker = known.ok_or_else(|| Rejection::new(Code::IncarnationRetired, "say hello first"))?;
         if worker.registered.pool != self.pool {
             return Err(Rejection::new(Code::WorkerInOtherPool, "the worker is registered in another pool").into());
         }

@@ -5,7 +5,6 @@ use crate::beat;
 use crate::metrics::label;
 use crate::role::LEASE_TTL;
 use sha2::{Digest, Sha256};
-use signalbox_domain::pool;
 use signalbox_domain::task::{self, Grant, kind_matches};
 use signalbox_domain::upstream::Upstream;
 use signalbox_domain::worker::{Command as WorkerCommand, Existing as KnownWorker};
@@ -72,8 +71,7 @@ impl Asker<'_> {
     /// Leases the next task that the worker can do.
     async fn grant(&self, worker: &KnownWorker, incarnation: IncarnationId) -> Answered<Option<Assignment>> {
         use signalbox_events::pool::State as Pool;
-        let pool = self.shared.ledger.load::<pool::Pool>(&Aggregate::pool(&self.pool)).await?;
-        if !pool.is_some_and(|pool| matches!(pool.state, Pool::Enabled | Pool::Cordoned)) {
+        if !self.pool().await?.is_some_and(|pool| matches!(pool.state, Pool::Enabled | Pool::Cordoned)) {
             return Ok(None);
         }
         let capabilities = &worker.registered.capabilities;

@@ -8,11 +8,12 @@ use crypto_box::aead::rand_core::{CryptoRng, Error, RngCore};
 use sha2::{Digest, Sha256};
 use signalbox_domain::task::{self, Task};
 use signalbox_domain::upstream::{Existing as KnownUpstream, Upstream};
-use signalbox_domain::{Code, Rejection, pool};
+use signalbox_domain::{Code, Rejection};
 use signalbox_events::upstream::Event;
 use signalbox_events::work::{LeaseRef, Redeem, Redeemed, SealedCredential};
 use signalbox_events::{Aggregate, Fact, IncarnationId, Micros, PoolId, TaskId, WorkerId};
 use signalbox_journal::StoreError;
+use std::time::Duration;
 
 impl Asker<'_> {
     /// Until when a lease was renewed.
@@ -25,8 +26,7 @@ impl Asker<'_> {
         let mut token = [0; 32];
         hex::decode_to_slice(&redeem.token, &mut token).map_err(|_| Rejection::new(Code::TokenUnknown, Code::TokenUnknown.title()))?;
         let worker = self.current(redeem.incarnation).await?;
-        let pool = self.shared.ledger.load::<pool::Pool>(&Aggregate::pool(&self.pool)).await?;
-        if pool.is_none_or(|pool| pool.state == signalbox_events::pool::State::Disabled) {
+        if self.pool().await?.is_none_or(|pool| pool.state == signalbox_events::pool::State::Disabled) {
             return Err(Rejection::new(Code::PoolNotEnabled, "the pool is disabled").into());
         }
         let upstream = self.upstream(&redeem.lease).await?;
@@ -35,17 +35,25 @@ impl Asker<'_> {
             // Before the commit point: the task goes back to a worker that can be given the credential.
             return Err(Rejection::new(Code::PublicKeyMissing, "say hello with a public key: the task needs a credential").into());
         }
-        let command = task::Redeem {
+        let mut command = task::Redeem {
             token_hash: Sha256::digest(token).into(),
             epoch: redeem.lease.epoch,
             pool: self.pool.clone(),
             worker: self.worker.clone(),
             incarnation: redeem.incarnation,
             nonce: redeem.nonce,
-            renewed_until: self.renewed_until(redeem.incarnation, redeem.lease.task, redeem.lease.epoch).await?,
+            renewed_until: None,
         };
+        let mut executed = self.of_task(&redeem.lease, command.clone()).await;
+        if let Err(Refused::Rejection(Rejection { code: Code::TokenExpired, .. })) = &executed {
+            // Unless it was renewed: then another time counts.
+            command.renewed_until = self.renewed_until(redeem.incarnation, redeem.lease.task, redeem.lease.epoch).await?;
+            if command.renewed_until.is_some() {
+                executed = self.of_task(&redeem.lease, command).await;
+            }
+        }
         // A task of another account or none: the token is no token here.
-        let executed = self.of_task(&redeem.lease, command).await.map_err(|refused| match refused {
+        let executed = executed.map_err(|refused| match refused {
             Refused::Rejection(rejection) if rejection.code == Code::NotFound => {
                 Rejection::new(Code::TokenUnknown, Code::TokenUnknown.title()).into()
             }
@@ -64,7 +72,8 @@ impl Asker<'_> {
 
     /// The upstream that a task goes to, where it goes to one.
     async fn upstream(&self, lease: &LeaseRef) -> Answered<Option<(Aggregate, KnownUpstream)>> {
-        let task = self.shared.ledger.load::<Task>(&Aggregate::task(lease.account, lease.task)).await?;
+        // Where a task goes is said once, when it is accepted: any state of it knows.
+        let task = self.shared.ledger.load_recent::<Task>(&Aggregate::task(lease.account, lease.task), Duration::MAX).await?;
         let Some(target) = task.and_then(|task| task.target) else { return Ok(None) };
         let Some(upstream) = target.upstream else { return Ok(None) };
         let aggregate = Aggregate::upstream(target.account, upstream);

@@ -13,7 +13,7 @@ use signalbox_projections::workload_list::{self, Cursor, Filter};
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -23,6 +23,9 @@ use uuid::Uuid;
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// After a hint it looks at these distances: a busy list follows the log a little later.
 const AFTER_HINT: [Duration; 3] = [Duration::from_millis(20), Duration::from_millis(60), Duration::from_millis(200)];
+
+/// The least distance of two looks that hints ask for.
+const REST: Duration = Duration::from_millis(150);
 
 /// The role.
 pub struct Local {
@@ -87,14 +90,15 @@ impl Local {
             for signal in &mut signals {
                 signal.borrow_and_update();
             }
+            let looked = Instant::now();
             if let Err(error) = self.reconcile(&shared, &mut tended).await {
                 tracing::warn!(%error, "the workloads cannot be read and are left as they are");
             }
             let changed = async {
                 let changes = signals.iter_mut().map(|signal| Box::pin(signal.changed()));
                 let _ = futures_util::future::select_all(changes).await;
-                // The list follows the log by a few milliseconds.
-                tokio::time::sleep(AFTER_HINT[0]).await;
+                // The list follows the log by a few milliseconds; and most events are about something else.
+                tokio::time::sleep(AFTER_HINT[0].max(REST.saturating_sub(looked.elapsed()))).await;
             };
             let pause = looks.first().copied().unwrap_or(LOOK_EVERY);
             tokio::select! {

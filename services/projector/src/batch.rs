@@ -19,7 +19,10 @@ pub(crate) struct ViewReader {
     pub view: &'static dyn Projection,
     pub id: String,
     pub partition: u16,
+    /// Where its checkpoint stands.
     pub position: u64,
+    /// Up to where it has seen the log: what lies between held nothing for it.
+    pub seen: u64,
     /// Aggregates of which something is parked: what follows of them is parked too.
     pub parked: HashSet<String>,
     /// Count of parked events that this reader knows of.
@@ -43,15 +46,20 @@ impl ViewReader {
     pub fn new(view: &'static dyn Projection, partition: u16, position: u64, unclean_starts: i32, parked: Vec<String>) -> Self {
         let careful_until = if unclean_starts > 0 { position + CAREFUL_EVENTS } else { 0 };
         let parked_count = parked.len() as u64;
-        Self { view, id: view.id(), partition, position, parked: parked.into_iter().collect(), parked_count, careful_until }
+        Self { view, id: view.id(), partition, position, seen: position, parked: parked.into_iter().collect(), parked_count, careful_until }
     }
 
     /// Takes in what of `entries` is not in the view yet.
     pub async fn take(&mut self, db: &PgPool, entries: &[Entry], now: DateTime<Utc>) -> Result<u64, BatchError> {
-        let fresh: Vec<&Entry> = entries.iter().filter(|entry| entry.position.sequence > self.position).collect();
+        let fresh: Vec<&Entry> = entries.iter().filter(|entry| entry.position.sequence > self.seen).collect();
         let Some(last) = fresh.last() else { return Ok(0) };
         let last = last.position.sequence;
-        if self.position >= self.careful_until && !fresh.iter().any(|entry| self.parks(entry).is_some()) {
+        if !fresh.iter().any(|entry| self.reads(entry).is_some() || self.parks(entry).is_some()) {
+            // A commit for nothing would cost as much as one for something: the checkpoint follows in a moment.
+            self.seen = last;
+            return Ok(0);
+        }
+        if self.seen >= self.careful_until && !fresh.iter().any(|entry| self.parks(entry).is_some()) {
             let events: Vec<&Recorded> = fresh.iter().filter_map(|entry| self.reads(entry)).collect();
             match self.transaction(db, &events, last).await {
                 Ok(()) => return Ok(events.len() as u64),
@@ -128,6 +136,23 @@ impl ViewReader {
         }
     }
 
+    /// Moves the checkpoints of views that have seen more than they had to take in, all at once.
+    pub async fn catch_up(views: &mut [Self], db: &PgPool) -> Result<(), BatchError> {
+        let behind: Vec<&mut Self> = views.iter_mut().filter(|view| view.seen > view.position).collect();
+        let Some(partition) = behind.first().map(|view| view.partition) else { return Ok(()) };
+        let moves: Vec<checkpoint::Move> = behind
+            .iter()
+            .map(|view| checkpoint::Move { view: view.id.clone(), from: view.position.cast_signed(), to: view.seen.cast_signed() })
+            .collect();
+        if !checkpoint::advance_all(db, partition, &moves).await? {
+            return Err(BatchError::Fenced(moves.into_iter().map(|moved| moved.view).collect::<Vec<_>>().join(", ")));
+        }
+        for view in behind {
+            view.position = view.seen;
+        }
+        Ok(())
+    }
+
     /// Rows and checkpoint in one transaction: exactly once.
     async fn transaction(&mut self, db: &PgPool, events: &[&Recorded], to: u64) -> Result<(), Failed> {
         let mut tx = db.begin().await?;
@@ -147,7 +172,7 @@ impl ViewReader {
             checkpoint::forget_tries(&mut tx, &self.id, self.partition, to.cast_signed()).await?;
         }
         tx.commit().await?;
-        self.position = to;
+        (self.position, self.seen) = (to, to);
         Ok(())
     }
 
@@ -163,7 +188,7 @@ impl ViewReader {
         checkpoint::park(&mut tx, &parked).await?;
         checkpoint::forget_tries(&mut tx, &self.id, self.partition, to).await?;
         tx.commit().await?;
-        self.position = sequence;
+        (self.position, self.seen) = (sequence, sequence);
         self.parked.insert(aggregate);
         self.parked_count += 1;
         Ok(())

@@ -11,6 +11,8 @@ use tokio_util::sync::CancellationToken;
 
 /// First half of the advisory lock's key; the second is the partition.
 const LOCK: i32 = 0x5167_6e61;
+/// Distance at which checkpoints of views follow that had nothing to take in.
+const CATCH_UP_EVERY: Duration = Duration::from_millis(250);
 /// Pause after a failure.
 const PAUSE: Duration = Duration::from_millis(500);
 
@@ -54,6 +56,15 @@ pub enum Stopped {
     /// Another projector works on the partition.
     #[error("another projector is at work")]
     Fenced,
+}
+
+impl From<BatchError> for Stopped {
+    fn from(error: BatchError) -> Self {
+        match error {
+            BatchError::Database(error) => Self::Database(error),
+            BatchError::Fenced(_) => Self::Fenced,
+        }
+    }
 }
 
 impl Projector {
@@ -118,12 +129,14 @@ impl Projector {
             status.active = true;
             status.halted = None;
         });
+        let mut moved = Instant::now();
         loop {
             let entries = tokio::select! {
                 () = stop.cancelled() => break,
                 entries = follower.next() => entries?,
             };
             if entries.is_empty() {
+                ViewReader::catch_up(&mut views, &self.db).await?;
                 self.status.update(partition, |status| status.moved = Instant::now());
                 lock.ping().await?;
                 continue;
@@ -133,14 +146,16 @@ impl Projector {
             self.status.update(partition, |status| status.tail = status.tail.max(tail));
             for view in &mut views {
                 let started = Instant::now();
-                let applied = view.take(&self.db, &entries, now).await.map_err(|error| match error {
-                    BatchError::Database(error) => Stopped::Database(error),
-                    BatchError::Fenced(_) => Stopped::Fenced,
-                })?;
+                let applied = view.take(&self.db, &entries, now).await?;
                 self.status.took(started.elapsed().as_secs_f64());
-                self.status.view(partition, &view.id, view.position, view.parked_count, applied);
+                self.status.view(partition, &view.id, view.seen, view.parked_count, applied);
+            }
+            if moved.elapsed() > CATCH_UP_EVERY {
+                ViewReader::catch_up(&mut views, &self.db).await?;
+                moved = Instant::now();
             }
         }
+        ViewReader::catch_up(&mut views, &self.db).await?;
         for view in &views {
             checkpoint::clean(&self.db, &view.id, partition).await?;
         }

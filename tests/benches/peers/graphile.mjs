@@ -1,7 +1,7 @@
 // graphile-worker: jobs added with addJob, run by one pool of workers, counted once their row is deleted.
 
 import pg from 'pg';
-import { Cycle, main, openReader, PRODUCER_CONNECTIONS, readArguments, report, versionOf } from './cycle.mjs';
+import { Cycle, main, openReader, PRODUCER_CONNECTIONS, readArguments, report, tidy, versionOf } from './cycle.mjs';
 
 // Read when the package is loaded: no line is logged for each job.
 process.env.NO_LOG_SUCCESS = '1';
@@ -67,6 +67,7 @@ await main(async () => {
       workers,
       jobs,
       add: async () => (await utils.addJob(TASK, {})).id,
+      tidy: () => tidy(reader, schema),
       visible: async (ids) => {
         const { rows } = await reader.query(`SELECT count(*)::int AS left FROM ${schema}._private_jobs WHERE id = ANY($1)`, [ids]);
         return rows[0].left === 0;

@@ -158,7 +158,8 @@ impl Leased {
     /// Takes a synchronous task on, and waits until a worker has it. A typed refusal where none can.
     pub async fn submit(app: &App, submission: Submission) -> Result<Self, CallError> {
         let Submission { aggregate, task, mut accept, requester, start_within, cancel_when_left } = submission;
-        let known = app.ledger.load::<Task>(&aggregate).await.map_err(|error| ours(&error))?.is_some();
+        // A call without a key of its own is new.
+        let known = !cancel_when_left && app.ledger.load::<Task>(&aggregate).await.map_err(|error| ours(&error))?.is_some();
         if !known {
             let pool = match accept.pool.take() {
                 Some(pool) => pool,
@@ -172,7 +173,7 @@ impl Leased {
         accept.mode = Mode::Sync;
         let notices = app.nats.subscribe(&notice_subject(task)).await.map_err(|error| ours(&error))?;
         let request = Request { aggregate: aggregate.clone(), command: accept, requester: requester.clone() };
-        app.ledger.execute::<Task>(request).await.map_err(|error| match error {
+        app.ledger.create::<Task>(request).await.map_err(|error| match error {
             Failure::Rejected(rejection) => CallError::new(rejection.code, rejection.detail),
             error => ours(&error),
         })?;

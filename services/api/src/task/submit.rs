@@ -30,6 +30,9 @@ use std::time::Duration;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
+/// How old may be what is known of the pool.
+const RECENT: Duration = Duration::from_millis(250);
+
 /// A task.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -94,7 +97,8 @@ pub(crate) async fn submit(State(app): State<App>, asked: Asked, body: Body) -> 
             Problem::new(Code::PoolNotEnabled, "there is no pool that takes new tasks; a platform admin creates one with POST /v1/pools")
         })?,
     };
-    let state = app.ledger.load::<Pool>(&Aggregate::pool(&pool)).await?.ok_or_else(no_pool)?.state;
+    // Claims look again.
+    let state = app.ledger.load_recent::<Pool>(&Aggregate::pool(&pool), RECENT).await?.ok_or_else(no_pool)?.state;
     if state != PoolState::Enabled {
         return Err(Problem::new(Code::PoolNotEnabled, format!("the pool `{pool}` is {state} and takes no new tasks")));
     }
@@ -126,7 +130,7 @@ pub(crate) async fn submit(State(app): State<App>, asked: Asked, body: Body) -> 
         let submission = Submission { aggregate, task, accept, requester, start_within, cancel_when_left };
         return finish(&app, task, streaming, submission).await;
     }
-    let done = app.ledger.execute::<Task>(Request { aggregate, command: accept, requester }).await?;
+    let done = app.ledger.create::<Task>(Request { aggregate, command: accept, requester }).await?;
     Ok((StatusCode::ACCEPTED, Json(Stated::new(task.0, done.position, done.stated.is_some()))).into_response())
 }
 

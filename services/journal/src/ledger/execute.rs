@@ -31,11 +31,29 @@ impl Ledger {
     /// A command id that the aggregate has seen adds nothing. Commands on one aggregate wait for each other within
     /// this process; across processes the log's expectation decides.
     pub async fn execute<D: Decider>(&self, request: Request<impl Into<D::Command>>) -> Result<Executed<D::State>, Failure> {
-        let Request { aggregate, command, requester } = request;
-        let command = command.into();
+        self.carry_out::<D>(request.aggregate, request.command.into(), request.requester, false).await
+    }
+
+    /// Carries out a command on an aggregate that most likely does not exist: the log is asked only where it says otherwise.
+    pub async fn create<D: Decider>(&self, request: Request<impl Into<D::Command>>) -> Result<Executed<D::State>, Failure> {
+        self.carry_out::<D>(request.aggregate, request.command.into(), request.requester, true).await
+    }
+
+    async fn carry_out<D: Decider>(
+        &self,
+        aggregate: Aggregate,
+        command: D::Command,
+        requester: Requester,
+        new: bool,
+    ) -> Result<Executed<D::State>, Failure> {
         let slot = self.slot(&aggregate);
         let mut slot = slot.lock().await;
-        let (mut folded, mut fresh) = self.folded::<D>(&mut slot, &aggregate).await?;
+        let (mut folded, mut fresh) = if new && slot.folded.is_none() {
+            // Nothing is known, so nothing is believed: a refusal is looked at again, and the expectation guards the append.
+            (Box::new(Folded::<D>::empty(&aggregate.subject(self.journal.partitions()))), false)
+        } else {
+            self.folded::<D>(&mut slot, &aggregate).await?
+        };
         let mut ctx = (self.source)();
         let command_id = requester.command_id.map_or(ctx.id, |id| id.0);
         if let Some(at) = self.already(&folded, &aggregate, command_id).await? {
@@ -43,11 +61,11 @@ impl Ledger {
                 self.catch_up(&mut folded, &aggregate).await?;
             }
             let executed = self.executed(&folded, &aggregate, None, at);
-            *slot = Some(folded);
+            slot.keep(folded);
             return Ok(executed);
         }
         for _ in 0..CONFLICTS {
-            let key = if D::SEALED { Some(self.vault.ensure(self.journal.as_ref(), &aggregate, &ctx).await?) } else { None };
+            let key = if D::SEALED { Some(self.vault.ensure(self.journal.as_ref(), &aggregate, &ctx, folded.version == 0).await?) } else { None };
             ctx.digest_key = key.as_ref().map_or([0; 32], |key| key.digest_key());
             let decided = D::decide(&folded.state, &command, &ctx);
             let event = match decided {
@@ -61,13 +79,13 @@ impl Ledger {
                 }
                 Ok(None) => {
                     let executed = self.executed(&folded, &aggregate, None, folded.sequence);
-                    *slot = Some(folded);
+                    slot.keep(folded);
                     return Ok(executed);
                 }
                 Err(rejection) => {
                     // An aggregate that does not exist is not worth a place in the cache.
                     if folded.version > 0 {
-                        *slot = Some(folded);
+                        slot.keep(folded);
                     }
                     return Err(rejection.into());
                 }
@@ -91,7 +109,7 @@ impl Ledger {
                     folded.advance(&event, command_id, sequence, &payload);
                     self.maybe_snapshot(&folded, &aggregate);
                     let executed = self.executed(&folded, &aggregate, Some(EventId(event_id)), sequence);
-                    *slot = Some(folded);
+                    slot.keep(folded);
                     return Ok(executed);
                 }
                 Appended::Conflict => {
@@ -99,7 +117,7 @@ impl Ledger {
                     fresh = true;
                     if let Some(at) = folded.remembers(command_id) {
                         let executed = self.executed(&folded, &aggregate, None, at);
-                        *slot = Some(folded);
+                        slot.keep(folded);
                         return Ok(executed);
                     }
                     // A new decision, so new random bits: the old nonces may stand on the log.
@@ -107,7 +125,7 @@ impl Ledger {
                 }
             }
         }
-        *slot = Some(folded);
+        slot.keep(folded);
         Err(Failure::Contended(aggregate))
     }
 
@@ -121,9 +139,25 @@ impl Ledger {
         }
         let state = folded.state.clone();
         if folded.version > 0 {
-            *slot = Some(folded);
+            slot.keep(folded);
         }
         Ok(state)
+    }
+
+    /// The aggregate's state as the log had it at most `age` ago; commands of this process count at once. For questions whose
+    /// answer is checked again where it matters.
+    pub async fn load_recent<D: Decider>(&self, aggregate: &Aggregate, age: Duration) -> Result<D::State, Failure> {
+        {
+            let slot = self.slot(aggregate);
+            let slot = slot.lock().await;
+            let folded = slot.folded.as_ref().and_then(|any| any.downcast_ref::<Folded<D>>());
+            if let (Some(folded), Some(at)) = (folded, slot.at)
+                && at.elapsed() < age
+            {
+                return Ok(folded.state.clone());
+            }
+        }
+        self.load::<D>(aggregate).await
     }
 
     /// Where the command's event stands, if there is one. Ids made for one call (version 7) are never repeated;

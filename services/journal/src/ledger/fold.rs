@@ -8,6 +8,7 @@ use signalbox_events::envelope::{chain_next, chain_start};
 use signalbox_events::{Aggregate, Recorded};
 use std::any::Any;
 use std::collections::VecDeque;
+use std::time::Instant;
 use uuid::Uuid;
 
 /// Command ids that an aggregate remembers; older ones are read from its subject.
@@ -18,7 +19,21 @@ const SNAPSHOT_EVERY: u64 = 128;
 const BATCH: usize = 1000;
 
 /// A place in the cache: empty, or some noun's [`Folded`].
-pub(super) type Slot = Option<Box<dyn Any + Send>>;
+#[derive(Default)]
+pub(super) struct Slot {
+    /// The state.
+    pub folded: Option<Box<dyn Any + Send>>,
+    /// When it was known to be the latest.
+    pub at: Option<Instant>,
+}
+
+impl Slot {
+    /// Keeps a state that is the latest, as far as this process knows.
+    pub fn keep<D: Decider>(&mut self, folded: Box<Folded<D>>) {
+        self.folded = Some(folded);
+        self.at = Some(Instant::now());
+    }
+}
 
 /// An aggregate as folded up to `sequence`.
 #[derive(Serialize, Deserialize)]
@@ -57,7 +72,7 @@ fn fold_code<D: Decider>() -> String {
 }
 
 impl<D: Decider> Folded<D> {
-    fn empty(subject: &str) -> Self {
+    pub(super) fn empty(subject: &str) -> Self {
         Self { state: D::State::default(), version: 0, sequence: 0, chain: chain_start(subject), commands: VecDeque::new() }
     }
 
@@ -97,7 +112,7 @@ impl Ledger {
     /// The folded state out of a slot, or a fresh one brought up to date with the log. The flag says whether it was
     /// just read.
     pub(super) async fn folded<D: Decider>(&self, slot: &mut Slot, aggregate: &Aggregate) -> Result<(Box<Folded<D>>, bool), Failure> {
-        if let Some(folded) = slot.take().and_then(|any| any.downcast::<Folded<D>>().ok()) {
+        if let Some(folded) = slot.folded.take().and_then(|any| any.downcast::<Folded<D>>().ok()) {
             return Ok((folded, false));
         }
         let subject = aggregate.subject(self.journal.partitions());

@@ -13,8 +13,8 @@ use tokio::sync::watch;
 const BATCH: usize = 1000;
 /// How long a follower waits for a hint before it looks by itself.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// A hint is raised when a message is published, which is before it is stored: look again at these distances.
-const AFTER_HINT: [u64; 7] = [0, 1, 2, 5, 10, 20, 50];
+/// A hint is raised when a message is published, which is before it is stored and synced: look at these distances.
+const AFTER_HINT: [u64; 7] = [1, 1, 2, 5, 10, 20, 50];
 
 /// An event of a partition, or bytes that are none.
 #[derive(Debug)]

@@ -26,7 +26,7 @@ impl Ledger {
     /// Keeps a piece for an hour, whatever was there.
     pub async fn put_piece(&self, piece: Piece<'_>, text: &str) -> Result<(), Failure> {
         let ctx = (self.source)();
-        let key = self.vault.ensure(self.journal.as_ref(), piece.aggregate, &ctx).await?;
+        let key = self.vault.ensure(self.journal.as_ref(), piece.aggregate, &ctx, false).await?;
         let name = piece.key();
         let sealed = vault::seal_piece(&key, &name, &ctx.random, text).ok_or_else(|| VaultError::Tampered(name.clone()))?;
         Ok(self.journal.put(Store::Pieces, &name, sealed.into()).await?)
