@@ -3,6 +3,7 @@
 pub mod answer;
 pub mod invariants;
 mod model;
+pub mod python;
 pub mod worker;
 pub mod world;
 

@@ -1,7 +1,8 @@
 //! PyPI `openai` and npm `openai`, as their users run them.
 
+use signalbox_tests::python::{cache, run, with_packages};
 use signalbox_tests::{Behaviour, World};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 use tokio::process::Command;
@@ -64,29 +65,6 @@ await assert.rejects(new OpenAI({ baseURL: `${url}/v1`, apiKey: 'wrong', maxRetr
 console.log('javascript ok');
 "#;
 
-/// A folder that outlives the test run, so that the clients are installed once.
-fn cache(name: &str) -> PathBuf {
-    signalbox_embedded::provision::default_cache().join(name)
-}
-
-async fn run(command: &mut Command) -> String {
-    let output = command.stdin(Stdio::null()).output().await.unwrap();
-    let (out, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success(), "{out}\n{errors}");
-    out.into_owned()
-}
-
-async fn python() -> PathBuf {
-    let home = cache("test-openai-python-3");
-    let python = home.join("bin/python3");
-    if !home.join("ready").exists() {
-        run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&home)).await;
-        run(Command::new(&python).args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "openai>=2,<4"])).await;
-        std::fs::write(home.join("ready"), b"").unwrap();
-    }
-    python
-}
-
 async fn node(script: &Path) -> Option<()> {
     if Command::new("npm").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().await.is_err() {
         return None;
@@ -107,7 +85,12 @@ async fn official_clients_list_chat_and_stream() {
     let world = World::ready(1).await;
     let words = ["one ", "two ", "three "].map(str::to_owned).to_vec();
     let (_model, _, route) = world.model(Behaviour::Deltas(words, Duration::from_millis(10))).await;
-    let said = run(Command::new(python().await).arg("-c").arg(PYTHON).args([&world.admin.url, &world.admin.key, &route])).await;
+    let said = run(Command::new(with_packages("test-openai-python-3", &["openai>=2,<4"]).await).arg("-c").arg(PYTHON).args([
+        &world.admin.url,
+        &world.admin.key,
+        &route,
+    ]))
+    .await;
     assert_eq!(said.trim(), "python ok");
     let script = cache("test-openai-javascript").join(format!("client-{}.mjs", std::process::id()));
     match node(&script).await {

@@ -1,6 +1,7 @@
 //! Tasks: from their submission to their end, through workers of every temper.
 
 mod cancel;
+mod conformance;
 mod lease;
 mod life;
 mod openai;
