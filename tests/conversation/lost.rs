@@ -2,8 +2,36 @@
 
 use serde_json::json;
 use signalbox::serve::{Role, Service};
-use signalbox_tests::{Behaviour, World};
+use signalbox_tests::{Behaviour, Caller, World, worker};
 use std::time::{Duration, Instant};
+
+/// A replica that can be lost at any moment.
+struct Doomed(tokio::runtime::Runtime, Service);
+
+impl Doomed {
+    /// Torn down without a word.
+    async fn now(self) {
+        let Self(runtime, service) = self;
+        let lost = tokio::task::spawn_blocking(move || {
+            runtime.shutdown_background();
+            std::mem::forget(service);
+        });
+        lost.await.unwrap();
+    }
+}
+
+/// Starts one, in a runtime of its own.
+fn doomed(world: &World) -> (Caller, Doomed) {
+    let config = world.config.clone();
+    let started = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        let service = runtime.block_on(Service::start(&config, &[Role::Api])).unwrap();
+        Doomed(runtime, service)
+    });
+    let doomed = started.join().unwrap();
+    let url = format!("http://{}", doomed.1.address.unwrap());
+    (Caller { url, ..world.admin.clone() }, doomed)
+}
 
 /// The executor's heartbeat ends; another replica states what that amounts to, with the text that had come.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -11,19 +39,7 @@ async fn a_lost_executor_leaves_an_interrupted_turn() {
     let world = World::ready(1).await;
     let (model, workload, _) = world.model(Behaviour::Deltas((0..10_000).map(|n| format!("w{n} ")).collect(), Duration::from_millis(20))).await;
     let (begun, silent) = (world.admin.conversation(&workload).await, world.admin.conversation(&workload).await);
-    // The replica that will be lost lives in a runtime of its own, which is torn down without a word.
-    let config = world.config.clone();
-    let (told, hear) = std::sync::mpsc::channel();
-    let lost = std::thread::spawn(move || {
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-        let service = runtime.block_on(Service::start(&config, &[Role::Api])).unwrap();
-        told.send(service.address.unwrap()).unwrap();
-        (runtime, service)
-    });
-    let address = hear.recv().unwrap();
-    let (runtime, service) = lost.join().unwrap();
-    let mut caller = world.admin.clone();
-    caller.url = format!("http://{address}");
+    let (caller, lose) = doomed(&world);
     let mut stream =
         caller.stream(&format!("/v1/conversations/{begun}/turns"), json!({"client_turn_id": "a", "content": "hi", "stream": true})).await;
     for _ in 0..11 {
@@ -41,12 +57,7 @@ async fn a_lost_executor_leaves_an_interrupted_turn() {
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    tokio::task::spawn_blocking(move || {
-        runtime.shutdown_background();
-        std::mem::forget(service);
-    })
-    .await
-    .unwrap();
+    lose.now().await;
     let since = Instant::now();
     let ended = async |conversation: &str| loop {
         let turn = world.admin.get(&format!("/v1/conversations/{conversation}")).await.ok()["turns"][0].clone();
@@ -65,5 +76,39 @@ async fn a_lost_executor_leaves_an_interrupted_turn() {
     // The conversation goes on with a turn of another key.
     model.behave(Behaviour::Deltas(vec!["ok".to_owned()], Duration::ZERO));
     world.admin.post(&format!("/v1/conversations/{begun}/turns"), json!({"client_turn_id": "c", "content": "again"})).await.ok();
+    world.stop().await;
+}
+
+/// Where a worker calls the model, the loss of the gateway loses nothing: the worker ends the call, and the turn has its answer.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_worker_ends_what_a_lost_gateway_began() {
+    let world = World::pools(1).await;
+    for (path, body) in [("inference", json!({"enabled": true})), ("transport", json!({"transport": "lease"}))] {
+        world.admin.send(reqwest::Method::PUT, &format!("/v1/settings/platform/{path}"), body).await.ok();
+    }
+    let words: Vec<String> = (0..60).map(|n| format!("w{n} ")).collect();
+    let (model, workload, _) = world.model(Behaviour::Deltas(words.clone(), Duration::from_millis(50))).await;
+    let (stop, running) = worker::reference(&world, "eu", "gpu-01", 1).await;
+    let conversation = world.admin.conversation(&workload).await;
+    let (caller, lose) = doomed(&world);
+    let path = format!("/v1/conversations/{conversation}/turns");
+    let mut stream = caller.stream(&path, json!({"client_turn_id": "a", "content": "hi", "stream": true})).await;
+    for _ in 0..11 {
+        stream.next().await.unwrap();
+    }
+    lose.now().await;
+    let since = Instant::now();
+    let turn = loop {
+        let turn = world.admin.get(&format!("/v1/conversations/{conversation}")).await.ok()["turns"][0].clone();
+        if turn["state"] != "running" {
+            break turn;
+        }
+        assert!(since.elapsed() < Duration::from_secs(60), "still running");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    };
+    assert_eq!((&turn["state"], &turn["answer"]["content"]), (&json!("completed"), &json!(words.concat())), "{turn}");
+    assert_eq!(model.calls(), 1);
+    stop.cancel();
+    running.await.unwrap().unwrap();
     world.stop().await;
 }

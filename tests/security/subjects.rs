@@ -13,7 +13,7 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 
 /// The subjects that are tried: the log, JetStream's API, the stores, the system's, and each kind of worker's.
-const SUBJECTS: [&str; 27] = [
+const SUBJECTS: [&str; 30] = [
     "evt.0.platform.setting.features",
     "$JS.API.STREAM.PURGE.EVENTS_0",
     "$JS.API.STREAM.DELETE.EVENTS_0",
@@ -37,6 +37,9 @@ const SUBJECTS: [&str; 27] = [
     "stream.eu.gpu-01.t.1",
     "stream.eu.gpu-02.t.1",
     "stream.gateway.g.t.1",
+    "capacity.eu",
+    "notice.t",
+    "$KV.PIECES.x",
     "queue.eu",
     "ctl.eu.gpu-01.control",
     "ctl.eu.gpu-02.control",

@@ -63,7 +63,7 @@ pub(crate) enum Reply {
 /// The chunks of a streamed answer.
 pub(crate) enum Chunks {
     /// From the model itself.
-    Direct(upstream::Chunks),
+    Direct(Box<upstream::Chunks>),
     /// From a worker.
     Leased(Box<Leased>),
 }
@@ -88,7 +88,7 @@ pub(crate) async fn send(app: &App, served: &Served, wanted: Wanted) -> Result<R
             let reply = upstream::call(&app.http, &format!("{base}{path}"), Value::Object(body).to_string(), &Marks::default()).await?;
             Ok(match reply {
                 upstream::Reply::Whole(whole) => Reply::Whole(whole),
-                upstream::Reply::Stream(chunks) => Reply::Stream(Chunks::Direct(chunks)),
+                upstream::Reply::Stream(chunks) => Reply::Stream(Chunks::Direct(Box::new(chunks))),
             })
         }
         // Credentials of upstreams are a worker's to hold, so their models are called by workers alone.
