@@ -27,7 +27,7 @@ async fn beat(bare: &Bare) {
     bare.ask::<Renewed>(Verb::Renew, &renew).await.unwrap();
 }
 
-/// Case 53: the heart beats, the ears are deaf. The work goes to whoever listens, and the deaf one is named.
+/// The heart beats, the ears are deaf. The work goes to whoever listens, and the deaf one is named.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_worker_that_claims_nothing_is_not_consuming() {
     let (world, ahead) = World::clocked().await;
@@ -44,7 +44,7 @@ async fn a_worker_that_claims_nothing_is_not_consuming() {
     world.stop().await;
 }
 
-/// Case 109: the service stood still for longer than a lease lives, so nine of nine heartbeats are late. Eight workers live: nothing
+/// The service stood still for longer than a lease lives, so nine of nine heartbeats are late. Eight workers live: nothing
 /// of theirs is given away. The ninth is really gone, and its task is.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stall_of_the_service_is_not_held_against_its_workers() {

@@ -47,7 +47,10 @@ async fn a_credential_reaches_its_own_host_and_nobody_else() {
     assert_eq!((&answer["choices"][0]["message"]["content"], &answer["model"]), (&json!("The cat"), &json!("example/m")));
     assert_eq!(model.headers()[0]["authorization"], format!("Bearer {SECRET}"));
     assert_eq!(model.bodies()[0]["model"], "m");
-    // Case 75: whoever names another place in a body is refused before anything is looked up.
+    let models = world.admin.get("/v1/models").await.ok();
+    assert_eq!(models["data"][0]["id"], "example/m", "{models}");
+    assert_eq!(world.admin.get("/v1/models/example%2Fm").await.ok()["state"], "enabled");
+    // Whoever names another place in a body is refused before anything is looked up.
     for field in ["api_base", "base_url", "endpoint", "extra_headers", "proxy"] {
         let mut body = chat("example/m");
         body[field] = thief.url.clone().into();
