@@ -18,25 +18,23 @@ async fn bad_keys_are_all_alike() {
         .collect();
     let url = format!("{}/v1/settings", world.admin.url);
     let mut bodies = Vec::new();
-    let mut medians = Vec::new();
-    for header in &bad {
-        let mut times = Vec::new();
-        for _ in 0..15 {
+    // One after the other, again and again, and of each the shortest: what else the machine does hits all alike.
+    let mut shortest = vec![Duration::MAX; bad.len()];
+    for _ in 0..25 {
+        for (header, shortest) in bad.iter().zip(&mut shortest) {
             let since = Instant::now();
             let answer = Answer::read(world.admin.http.get(&url).header(AUTHORIZATION, header.clone()).send().await.unwrap()).await;
-            times.push(since.elapsed());
+            *shortest = since.elapsed().min(*shortest);
             answer.refused(401, "unauthenticated");
             bodies.push(answer.text);
         }
-        times.sort();
-        medians.push(times[times.len() / 2]);
     }
     let twice = world.admin.http.get(&url).header(AUTHORIZATION, format!("Bearer {}", world.admin.key)).header(AUTHORIZATION, "Bearer x");
     bodies.push(Answer::read(twice.send().await.unwrap()).await.text);
     bodies.push(Answer::read(world.admin.http.get(&url).send().await.unwrap()).await.text);
     assert!(bodies.iter().all(|body| *body == bodies[0]));
-    let spread = *medians.iter().max().unwrap() - *medians.iter().min().unwrap();
-    assert!(spread < Duration::from_millis(5), "medians {medians:?}");
+    let spread = *shortest.iter().max().unwrap() - *shortest.iter().min().unwrap();
+    assert!(spread < Duration::from_millis(5), "{shortest:?}");
     world.stop().await;
 }
 

@@ -1,5 +1,6 @@
 //! What every request shares.
 
+use crate::auth::Credentials;
 use crate::executor::Running;
 use crate::health::Ready;
 use crate::metrics::Metrics;
@@ -53,12 +54,14 @@ pub struct Inner {
     pub(crate) running: Running,
     /// Spreads calls over replicas.
     pub(crate) turn_of: AtomicUsize,
+    /// Keys that were used lately.
+    pub(crate) credentials: Credentials,
 }
 
 impl App {
     /// Starts the role's background work and answers with what requests share.
     pub fn start(parts: Parts) -> Self {
-        let app = Self(Arc::new(Inner { parts, running: Running::default(), turn_of: AtomicUsize::new(0) }));
+        let app = Self(Arc::new(Inner { parts, running: Running::default(), turn_of: AtomicUsize::new(0), credentials: Credentials::default() }));
         crate::watchdog::start(app.clone());
         app
     }

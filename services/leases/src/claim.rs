@@ -110,7 +110,7 @@ impl Asker<'_> {
     }
 
     async fn assignment(&self, lease: &LeaseRef, task: &task::Existing, token: [u8; 32]) -> Answered<Assignment> {
-        let first = self.shared.ledger.first(&Aggregate::task(lease.account, lease.task)).await?;
+        let first = self.shared.beginning(lease.account, lease.task).await?;
         let payload = match first.map(|recorded| recorded.fact) {
             Some(Fact::Task(Event::Accepted(fact))) => fact.payload.plain().map(str::to_owned),
             _ => None,

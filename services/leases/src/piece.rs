@@ -50,7 +50,7 @@ impl Asker<'_> {
         let payload = match self.shared.payloads.get(fetch.lease.task) {
             Some(payload) => payload,
             None => {
-                let first = self.shared.ledger.first(&Aggregate::task(fetch.lease.account, fetch.lease.task)).await?;
+                let first = self.shared.beginning(fetch.lease.account, fetch.lease.task).await?;
                 let Some(Fact::Task(Event::Accepted(fact))) = first.map(|recorded| recorded.fact) else { return Err(Refused::Unavailable) };
                 let payload: Arc<str> = fact.payload.plain().ok_or(Refused::Unavailable)?.into();
                 self.shared.payloads.put(fetch.lease.task, payload.clone());

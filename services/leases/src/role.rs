@@ -4,15 +4,18 @@ use crate::index::{Index, News};
 use crate::metrics::Metrics;
 use crate::piece::Payloads;
 use crate::{answer, capacity, sweep};
+use lru::LruCache;
 use signalbox_domain::Source;
 use signalbox_domain::task::Task;
+use signalbox_events::task::Event;
 use signalbox_events::work::{Control, Form, Order, control_subject, notice_subject, queue_subject};
-use signalbox_events::{Micros, PoolId, WorkerId};
+use signalbox_events::{AccountId, Aggregate, Fact, Micros, PoolId, Recorded, TaskId, WorkerId};
 use signalbox_journal::nats::Plain;
-use signalbox_journal::{Follower, Journal, Ledger, StoreError};
+use signalbox_journal::{Failure, Follower, Journal, Ledger, StoreError};
 use signalbox_projections::sqlx::PgPool;
 use signalbox_projections::{task, worker};
 use std::collections::HashMap;
+use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
@@ -20,6 +23,8 @@ use tokio_util::sync::CancellationToken;
 
 /// How long a lease lives after its grant or last renewal.
 pub(crate) const LEASE_TTL: Duration = Duration::from_secs(30);
+/// Beginnings of tasks that are kept.
+const BEGINNINGS: NonZeroUsize = NonZeroUsize::new(1024).unwrap();
 
 /// The role's parts, as the process puts them together.
 pub struct Leases {
@@ -43,6 +48,8 @@ pub(crate) struct Shared {
     queued: Mutex<HashMap<PoolId, Arc<Notify>>>,
     /// When a worker's claim was marked last by this replica.
     pub marked: Mutex<HashMap<WorkerId, Instant>>,
+    /// How tasks that came in lately began, texts sealed: most are claimed before they are old.
+    beginnings: Mutex<LruCache<TaskId, Recorded>>,
     /// Large payloads that workers read.
     pub payloads: Payloads,
 }
@@ -67,6 +74,28 @@ impl Shared {
 
     pub fn now(&self) -> Micros {
         self.context().now.into()
+    }
+
+    fn beginnings(&self) -> MutexGuard<'_, LruCache<TaskId, Recorded>> {
+        self.beginnings.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn keep_beginning(&self, recorded: Recorded) {
+        // Large texts are not within their event, so what is kept is small.
+        if let Fact::Task(Event::Accepted(_)) = &recorded.fact
+            && let Ok(task) = recorded.aggregate.id.parse()
+        {
+            self.beginnings().put(task, recorded);
+        }
+    }
+
+    /// A task's first event, texts unsealed.
+    pub async fn beginning(&self, account: AccountId, task: TaskId) -> Result<Option<Recorded>, Failure> {
+        let kept = self.beginnings().pop(&task);
+        match kept {
+            Some(recorded) => self.ledger.open(recorded).await.map(Some),
+            None => self.ledger.first(&Aggregate::task(account, task)).await,
+        }
     }
 
     pub fn queued(&self, pool: &PoolId) -> Arc<Notify> {
@@ -120,6 +149,7 @@ impl Leases {
             index: Mutex::new(Index::new(rows, workers)),
             queued: Mutex::default(),
             marked: Mutex::default(),
+            beginnings: Mutex::new(LruCache::new(BEGINNINGS)),
             payloads: Payloads::default(),
         });
         let mut work = tokio::task::JoinSet::new();
@@ -152,8 +182,9 @@ async fn follow(shared: Arc<Shared>, partition: u16, position: u64) -> Result<()
         let mut news = Vec::new();
         {
             let mut index = shared.index();
-            for recorded in entries.iter().filter_map(|entry| entry.event.as_ref().ok()) {
-                news.extend(index.take(recorded));
+            for recorded in entries.into_iter().filter_map(|entry| entry.event.ok()) {
+                news.extend(index.take(&recorded));
+                shared.keep_beginning(recorded);
             }
         }
         let told = shared.index().told();

@@ -6,7 +6,7 @@ import pg from 'pg';
 
 /** A run without any completion for this long has failed. */
 const STALL_MS = 60_000;
-/** Connections of the producers. More make no commit faster on a small machine, and room is left for the workers. */
+/** Connections of the producers. On two cores, 4 to 32 made no difference; the rest of the server's is for workers. */
 export const PRODUCER_CONNECTIONS = 16;
 
 /** Reads `URL WORKERS JOBS [MODE]`. */
@@ -34,7 +34,7 @@ export function versionOf(name) {
       if (error.code !== 'MODULE_NOT_FOUND') throw error;
     }
   }
-  throw new Error(`${name} is not installed; run npm ci in ${import.meta.dirname}`);
+  throw new Error(`${name} is not installed; run npm install in ${import.meta.dirname}`);
 }
 
 /** A connection of the bench's own, to check settings and results with. Refuses a server that may lose commits. */
@@ -107,13 +107,18 @@ export class Cycle {
     return this.#added;
   }
 
+  /** Tells of a failure that no completion will follow. */
+  failed(error) {
+    this.#fail?.(error);
+  }
+
   completed(ids) {
     const now = performance.now();
     if (this.#visible) {
       const check = this.#visible(ids).then((visible) => {
         if (!visible) throw new Error(`the completion of ${ids} was told before it was visible`);
       });
-      check.catch((error) => this.#fail(error));
+      check.catch((error) => this.failed(error));
       this.#checks.push(check);
     }
     for (const id of ids) {
@@ -135,7 +140,7 @@ export class Cycle {
     if (this.#seen === this.#warmup) {
       this.#tidy().then(
         () => (this.#started = performance.now()),
-        (error) => this.#fail(error),
+        (error) => this.failed(error),
       );
     }
     if (this.#started <= now && this.#latencies.length < this.#jobs) {
@@ -164,7 +169,7 @@ export class Cycle {
     const failure = new Promise((_, reject) => (this.#fail = reject));
     const watch = setInterval(() => {
       if (performance.now() - this.#lastSeen > STALL_MS) {
-        this.#fail(new Error(`nothing completed for ${STALL_MS / 1000} s, after ${this.#seen} jobs`));
+        this.failed(new Error(`nothing completed for ${STALL_MS / 1000} s, after ${this.#seen} jobs`));
       }
     }, 1_000);
     try {
@@ -215,8 +220,15 @@ export async function report({ peer, version, reader, workers, jobs, modes, meas
   process.stdout.write(`${JSON.stringify({ peer, version, workers, jobs, ...best.figures, options })}\n`);
 }
 
+/** What both packages declare; they also run on Node 20. */
+const NODE = [22, 18];
+
 /** Runs the script; whatever goes wrong ends it with a line on stderr and status 1. */
 export async function main(body) {
+  const [major, minor] = process.versions.node.split('.').map(Number);
+  if (major < NODE[0] || (major === NODE[0] && minor < NODE[1])) {
+    console.error(`Node ${process.versions.node} is older than the ${NODE.join('.')} that these packages ask for`);
+  }
   try {
     await body();
     process.exit(0);

@@ -13,9 +13,8 @@ const TASK = 'nothing';
 const MODES = {
   // As it comes: each worker fetches its next job and deletes its last one with statements of their own.
   default: () => ({}),
-  // The guide on performance: completions that arrive within one turn of the event loop share a statement.
-  'batch-complete': () => ({ completeJobBatchDelay: 0, failJobBatchDelay: 0 }),
-  // And jobs are fetched for all workers together, with the guide's first size for that.
+  // The guide on performance: jobs are fetched for all workers together, and completions that arrive within one turn
+  // of the event loop share a statement. First with the size that it starts from.
   'local-queue': (workers) => ({ localQueue: { size: workers + 1 }, completeJobBatchDelay: 0, failJobBatchDelay: 0 }),
   // With the size that the guide's own figures were measured with.
   'local-queue-500': () => ({ localQueue: { size: 500 }, completeJobBatchDelay: 0, failJobBatchDelay: 0 }),
@@ -81,7 +80,7 @@ await main(async () => {
       parsedCronItems: [],
       preset: { worker: { schema, concurrentJobs: workers, maxPoolSize, ...tuning } },
     });
-    runner.promise.catch(() => {});
+    runner.promise.catch((error) => cycle.failed(error));
     const figures = await cycle.run();
     const { rows } = await reader.query(`SELECT count(*)::int AS left FROM ${schema}._private_jobs`);
     if (rows[0].left !== 0) throw new Error(`${rows[0].left} jobs are left`);

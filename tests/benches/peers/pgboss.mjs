@@ -11,19 +11,10 @@ const POLL = { pollingIntervalSeconds: 0.5, notifyPollingIntervalSeconds: 0.5 };
 const MODES = {
   // Workers that each take, run and complete one job at a time.
   single: (workers) => ({ localConcurrency: workers, batchSize: 1 }),
-  // The same, and while many jobs are ready, no wait for a notification. The count of ready jobs is kept fresh.
-  burst: (workers) => ({ localConcurrency: workers, batchSize: 1, burstWhenReadyExceeds: 1 }),
-  // Batches of jobs that run side by side, each with an outcome of its own; full batches follow each other at once.
-  batch: (workers) => batches(workers, 1),
-  // The same in several workers, so that one runs jobs while another waits for the database.
-  batches: (workers) => batches(workers, 4),
+  // One worker that takes up to `workers` jobs together and runs them side by side, each with an outcome of its own.
+  // Full batches follow each other at once.
+  batch: (workers) => ({ localConcurrency: 1, batchSize: workers, burstWhenBatchFull: true, perJobResults: true }),
 };
-
-function batches(workers, most) {
-  const localConcurrency = Math.min(workers, most);
-  const batchSize = Math.floor(workers / localConcurrency);
-  return { localConcurrency, batchSize, burstWhenBatchFull: true, perJobResults: true };
-}
 
 const handlers = {
   one: async () => {},
@@ -45,10 +36,12 @@ function observe(db, completed) {
 }
 
 await main(async () => {
-  const { url, workers, jobs, modes } = readArguments(Object.keys(MODES));
+  const { url, workers, jobs, modes: asked } = readArguments(Object.keys(MODES));
+  // A batch of one job is no batch.
+  const modes = workers === 1 ? ['single'] : asked;
   const reader = await openReader(url);
 
-  const open = async (schema, options) => {
+  const open = (schema, options) => {
     const boss = new PgBoss({ connectionString: url, schema, ...options });
     boss.on('error', (error) => console.error(error));
     boss.on('warning', (warning) => console.error(`pg-boss warning: ${warning.message}`));
@@ -58,14 +51,12 @@ await main(async () => {
   const measure = async (mode, schema) => {
     const work = { ...MODES[mode](workers), ...POLL };
     const max = Math.max(work.localConcurrency + 2, 10);
-    const statistics =
-      mode === 'burst' ? { superviseIntervalSeconds: 1, monitorIntervalSeconds: 1, queueCacheIntervalSeconds: 1 } : {};
-    const boss = await open(schema, { max, createSchema: false, useListenNotify: true, ...statistics });
+    const boss = open(schema, { max, createSchema: false, useListenNotify: true });
     observe(boss.getDb(), (ids) => cycle.completed(ids));
     await boss.start();
     await boss.createQueue(QUEUE, { notify: true });
     // As in a process of its own that only adds: connections that no worker has to wait for.
-    const sender = await open(schema, {
+    const sender = open(schema, {
       max: Math.min(2 * workers, PRODUCER_CONNECTIONS),
       migrate: false,
       supervise: false,
@@ -96,7 +87,7 @@ await main(async () => {
     }
     await sender.stop({ graceful: false });
     await boss.stop({ graceful: false });
-    return { figures, options: { ...work, max, useListenNotify: true, notify: true, ...statistics } };
+    return { figures, options: { ...work, max, useListenNotify: true, notify: true } };
   };
 
   await report({ peer: 'pg-boss', version: versionOf('pg-boss'), reader, workers, jobs, modes, measure });

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import math
 import os
 import platform
@@ -21,7 +22,7 @@ import psycopg_pool
 TASK = "nothing"
 # A run without any completion for this long has failed.
 STALL_SECONDS = 60
-# Connections of the producers. More make no commit faster on a small machine, and room is left for the workers.
+# Connections of the producers, as many as in the other scripts.
 PRODUCER_CONNECTIONS = 16
 
 # Settings by mode: how many workers share the slots, the fallback poll, and whose pool it is.
@@ -32,8 +33,8 @@ MODES: dict[str, dict[str, Any]] = {
     # autocommit saves the BEGIN and COMMIT around it, and no query tests a connection before each use. The fallback
     # poll is short because a notification that arrives during a fetch is lost.
     "tuned": {"app_workers": 1, "own_pool": True, "fetch_job_polling_interval": 0.05},
-    # The same with several workers in the process: one fetches one job at a time.
-    "tuned-workers": {"app_workers": 4, "own_pool": True, "fetch_job_polling_interval": 0.05},
+    # The same with two workers in the process: one of them fetches one job at a time.
+    "tuned-workers": {"app_workers": 2, "own_pool": True, "fetch_job_polling_interval": 0.05},
 }
 
 
@@ -287,8 +288,13 @@ def main() -> None:
     if not all(re.fullmatch(r"[1-9]\d*", text) for text in arguments[1:3]):
         sys.exit(f"WORKERS and JOBS must be whole numbers above 0\n{usage}")
     modes = arguments[3:] or list(MODES)
+    if arguments[1] == "1":
+        # One slot cannot be shared by two workers.
+        modes = [mode for mode in modes if mode != "tuned-workers"] or ["tuned"]
     if not set(modes) <= set(MODES):
         sys.exit(f"no mode {modes[0]}\n{usage}")
+    # It only warns that an app of the main module cannot be found by its own command line.
+    logging.getLogger("procrastinate.blueprints").setLevel(logging.ERROR)
     asyncio.run(body(arguments[0], int(arguments[1]), int(arguments[2]), modes))
 
 

@@ -247,5 +247,7 @@ pub(crate) async fn revoke_key(State(app): State<App>, asked: Asked, Path((accou
     asked.caller.must_be_account_admin()?;
     let account = account_of(&asked.caller, &account)?;
     let key: KeyId = id(&key)?;
-    Ok(Json(carry_out(&app, &asked, account, key.0, RevokeKey { key }).await?))
+    let done = carry_out(&app, &asked, account, key.0, RevokeKey { key }).await?;
+    app.credentials.forget();
+    Ok(Json(done))
 }

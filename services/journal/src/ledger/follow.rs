@@ -6,11 +6,15 @@ use crate::vault::VaultError;
 use signalbox_domain::setting::Setting;
 use signalbox_events::{AccountId, Aggregate, DecodeError, Position, Recorded};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
 /// Events of one batch.
 const BATCH: usize = 1000;
+/// A batch with fewer events is small.
+const FEW: usize = 64;
+/// The least distance of two small batches' beginnings.
+const PACE: Duration = Duration::from_millis(4);
 /// How long a follower waits for a hint before it looks by itself.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// A hint is raised when a message is published, which is before it is stored and synced: look at these distances.
@@ -65,6 +69,9 @@ pub struct Follower {
     partition: u16,
     after: u64,
     signal: watch::Receiver<u64>,
+    read_at: Instant,
+    /// The last batch was small.
+    trickles: bool,
     unseals: bool,
 }
 
@@ -72,7 +79,7 @@ impl Follower {
     /// A follower of `partition` that starts behind sequence `after`.
     pub fn new(ledger: Arc<Ledger>, partition: u16, after: u64) -> Self {
         let signal = ledger.journal.signal(partition);
-        Self { ledger, partition, after, signal, unseals: true }
+        Self { ledger, partition, after, signal, read_at: Instant::now(), trickles: false, unseals: true }
     }
 
     /// The same without the keys: texts stay sealed, for those who do not need them.
@@ -82,7 +89,12 @@ impl Follower {
 
     /// The next events, or none when a second passed without any. After an error the follower stands where it stood.
     pub async fn next(&mut self) -> Result<Vec<Entry>, FollowError> {
+        // Events that come thick and fast are read several at once; who has much to catch up with is not held up.
+        if self.trickles {
+            tokio::time::sleep(PACE.saturating_sub(self.read_at.elapsed())).await;
+        }
         self.signal.borrow_and_update();
+        self.read_at = Instant::now();
         let mut found = self.read().await?;
         if found.is_empty() && matches!(tokio::time::timeout(LOOK_EVERY, self.signal.changed()).await, Ok(Ok(()))) {
             for wait in AFTER_HINT {
@@ -93,6 +105,7 @@ impl Follower {
                 }
             }
         }
+        self.trickles = found.len() < FEW;
         let mut entries = Vec::with_capacity(found.len());
         for stored in found {
             entries.push(self.entry(stored).await?);

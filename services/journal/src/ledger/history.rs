@@ -48,6 +48,12 @@ impl Ledger {
         }
     }
 
+    /// An event that was read sealed, with its texts readable.
+    pub async fn open(&self, mut recorded: Recorded) -> Result<Recorded, Failure> {
+        self.unseal(&mut recorded).await?;
+        Ok(recorded)
+    }
+
     /// Makes an event's texts readable.
     pub(super) async fn unseal(&self, recorded: &mut Recorded) -> Result<(), VaultError> {
         let mut sealed = false;
