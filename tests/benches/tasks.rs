@@ -40,7 +40,7 @@ fn main() {
         let peers = if alone { Peers(vec![]) } else { Peers::install() };
         for workers in [1, 16, 64] {
             // Enough for some seconds of each.
-            let jobs = [400, 3000, 6000][[1, 16, 64].iter().position(|known| *known == workers).unwrap()];
+            let jobs = [300, 1500, 3000][[1, 16, 64].iter().position(|known| *known == workers).unwrap()];
             for peer in &peers.0 {
                 let url = fresh(&database.url(), &format!("{}_{workers}", peer.name)).await;
                 show(&peer.run(&url, workers, jobs));

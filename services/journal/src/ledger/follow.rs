@@ -14,7 +14,7 @@ const BATCH: usize = 1000;
 /// A batch with fewer events is small.
 const FEW: usize = 64;
 /// The least distance of two small batches' beginnings.
-const PACE: Duration = Duration::from_millis(4);
+const PACE: Duration = Duration::from_millis(2);
 /// How long a follower waits for a hint before it looks by itself.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// A hint is raised when a message is published, which is before it is stored and synced: look at these distances.
@@ -70,6 +70,8 @@ pub struct Follower {
     after: u64,
     signal: watch::Receiver<u64>,
     read_at: Instant,
+    /// A hint came that the last batch may not have answered.
+    expects: bool,
     /// The last batch was small.
     trickles: bool,
     unseals: bool,
@@ -79,7 +81,7 @@ impl Follower {
     /// A follower of `partition` that starts behind sequence `after`.
     pub fn new(ledger: Arc<Ledger>, partition: u16, after: u64) -> Self {
         let signal = ledger.journal.signal(partition);
-        Self { ledger, partition, after, signal, read_at: Instant::now(), trickles: false, unseals: true }
+        Self { ledger, partition, after, signal, read_at: Instant::now(), expects: false, trickles: false, unseals: true }
     }
 
     /// The same without the keys: texts stay sealed, for those who do not need them.
@@ -93,10 +95,14 @@ impl Follower {
         if self.trickles {
             tokio::time::sleep(PACE.saturating_sub(self.read_at.elapsed())).await;
         }
+        let hinted = self.signal.has_changed().unwrap_or(false);
         self.signal.borrow_and_update();
         self.read_at = Instant::now();
         let mut found = self.read().await?;
-        if found.is_empty() && matches!(tokio::time::timeout(LOOK_EVERY, self.signal.changed()).await, Ok(Ok(()))) {
+        // A hint that came before the read may be about an event that was stored after it.
+        let expects = hinted || self.expects;
+        self.expects = hinted && !found.is_empty();
+        if found.is_empty() && (expects || matches!(tokio::time::timeout(LOOK_EVERY, self.signal.changed()).await, Ok(Ok(())))) {
             for wait in AFTER_HINT {
                 tokio::time::sleep(Duration::from_millis(wait)).await;
                 found = self.read().await?;
