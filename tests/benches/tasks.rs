@@ -45,8 +45,10 @@ fn main() {
                 let url = fresh(&database.url(), &format!("{}_{workers}", peer.name)).await;
                 show(&peer.run(&url, workers, jobs));
             }
-            let url = fresh(&database.url(), &format!("signalbox_{workers}")).await;
-            show(&ours(&scratch, &url, workers, jobs).await);
+            for (partitions, accounts) in [(1, 1), (4, 8)] {
+                let url = fresh(&database.url(), &format!("signalbox_{workers}_{partitions}")).await;
+                show(&ours(&scratch, &url, workers, jobs, partitions, accounts).await);
+            }
         }
         database.stop().await;
     });
@@ -161,19 +163,29 @@ async fn watch(db: PgPool, waiting: Waiting, stop: CancellationToken) {
     }
 }
 
-/// Ours, over HTTP from the submission on.
-async fn ours(scratch: &Scratch, url: &str, workers: usize, jobs: usize) -> Value {
+/// Where the time goes: the medians of each step's decision after the acceptance.
+async fn stages(db: &PgPool) -> String {
+    let sql = "SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY extract(epoch FROM leased_at - accepted_at) * 1000)::float8,
+        percentile_cont(0.5) WITHIN GROUP (ORDER BY extract(epoch FROM redeemed_at - accepted_at) * 1000)::float8,
+        percentile_cont(0.5) WITHIN GROUP (ORDER BY extract(epoch FROM ended_at - accepted_at) * 1000)::float8 FROM task_v1";
+    let (leased, redeemed, ended): (f64, f64, f64) = sqlx::query_as(sql).fetch_one(db).await.unwrap();
+    format!("leased {leased:.1}, redeemed {redeemed:.1}, ended {ended:.1}")
+}
+
+/// Ours, over HTTP from the submission on. A partition is a stream of its own, synced on its own; an account stays in one.
+async fn ours(scratch: &Scratch, url: &str, workers: usize, jobs: usize, partitions: u16, accounts: usize) -> Value {
     let processes = workers.div_ceil(SLOTS);
     let users: Vec<WorkerUser> = (1..=processes).map(|number| WorkerUser { pool: "eu".to_owned(), worker: format!("gpu-{number:02}") }).collect();
     let server = nats(|options| options.workers = users.clone()).await.unwrap();
-    let config = config(server.server.url(), url.to_owned(), scratch, Default::default());
+    let mut config = config(server.server.url(), url.to_owned(), scratch, Default::default());
+    config.nats.partitions = partitions;
     let service = signalbox::serve::Service::start(&config, &[signalbox::serve::Role::All]).await.unwrap();
     let key = signalbox::bootstrap::bootstrap(&service.ledger).await.unwrap().unwrap().secret;
     let (address, http) = (service.address.unwrap(), reqwest::Client::builder().no_proxy().pool_max_idle_per_host(256).build().unwrap());
-    let post = async |path: &str, body: Value| {
+    let post = async |key: &str, path: &str, body: Value| {
         let until = Instant::now() + Duration::from_secs(20);
         loop {
-            let answer = http.post(format!("http://{address}{path}")).bearer_auth(&key).json(&body).send().await.unwrap();
+            let answer = http.post(format!("http://{address}{path}")).bearer_auth(key).json(&body).send().await.unwrap();
             if answer.status().is_success() {
                 return answer.json::<Value>().await.unwrap();
             }
@@ -181,7 +193,15 @@ async fn ours(scratch: &Scratch, url: &str, workers: usize, jobs: usize) -> Valu
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    post("/v1/pools", json!({"id": "eu"})).await;
+    post(&key, "/v1/pools", json!({"id": "eu"})).await;
+    let mut keys = vec![key.clone()];
+    for number in 1..accounts {
+        let account = post(&key, "/v1/accounts", json!({"name": format!("account {number}")})).await["id"].as_str().unwrap().to_owned();
+        let member = post(&key, &format!("/v1/accounts/{account}/members"), json!({"name": "member", "roles": ["member"]})).await;
+        let issued = json!({"label": "bench", "roles": ["member"], "principal": member["id"]});
+        let issued = post(&key, &format!("/v1/accounts/{account}/keys"), issued).await;
+        keys.push(issued["secret"].as_str().unwrap().to_owned());
+    }
     let stop = CancellationToken::new();
     let mut running = Vec::new();
     for (number, user) in users.iter().enumerate() {
@@ -200,9 +220,9 @@ async fn ours(scratch: &Scratch, url: &str, workers: usize, jobs: usize) -> Valu
     }
     let waiting = Waiting::default();
     let watcher = tokio::spawn(watch(service.db.clone(), waiting.clone(), stop.clone()));
-    let cycle = async || {
+    let cycle = async |lane: usize| {
         let begun = Instant::now();
-        let done = post("/v1/tasks", json!({"kind": "bench.nothing", "payload": {"n": 1}, "pool": "eu"})).await;
+        let done = post(&keys[lane % keys.len()], "/v1/tasks", json!({"kind": "bench.nothing", "payload": {"n": 1}, "pool": "eu"})).await;
         let (told, hear) = oneshot::channel();
         waiting.lock().unwrap().insert(done["id"].as_str().unwrap().parse().unwrap(), told);
         hear.await.unwrap();
@@ -210,11 +230,11 @@ async fn ours(scratch: &Scratch, url: &str, workers: usize, jobs: usize) -> Valu
     };
     let rounds = async |jobs: usize| {
         let left = std::cell::Cell::new(jobs);
-        let lanes = (0..2 * workers).map(async |_| {
+        let lanes = (0..2 * workers).map(async |lane| {
             let mut seen = Vec::new();
             while left.get() > 0 {
                 left.set(left.get() - 1);
-                seen.push(cycle().await);
+                seen.push(cycle(lane).await);
             }
             seen
         });
@@ -229,7 +249,11 @@ async fn ours(scratch: &Scratch, url: &str, workers: usize, jobs: usize) -> Valu
     let found = json!({
         "peer": "signalbox", "version": env!("CARGO_PKG_VERSION"), "workers": workers, "jobs": jobs, "seconds": seconds,
         "jobs_per_second": jobs as f64 / seconds, "p50_ms": at(0.5), "p99_ms": at(0.99),
-        "options": format!("{processes} workers x {} slots, over HTTP", workers.min(SLOTS)),
+        "options": format!(
+            "{accounts} accounts, {partitions} partitions, {processes} workers x {} slots, over HTTP; ms from accepted to {}",
+            workers.min(SLOTS),
+            stages(&service.db).await
+        ),
     });
     stop.cancel();
     for worker in running {
