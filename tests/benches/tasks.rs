@@ -55,7 +55,7 @@ fn main() {
 }
 
 fn show(found: &Value) {
-    let text = |name: &str| found[name].as_str().unwrap_or_default().to_owned();
+    let text = |name: &str| found[name].as_str().map_or_else(|| found[name].to_string(), str::to_owned);
     let number = |name: &str| found[name].as_f64().unwrap_or_default();
     println!(
         "{:>3} workers  {:<16} {:>8.0} tasks/s   p50 {:>7.1} ms   p99 {:>7.1} ms   {}",
@@ -100,8 +100,11 @@ impl Peers {
         };
         let mut peers = Vec::new();
         if run("npm", &["install", "--no-audit", "--no-fund"]) {
+            // The packages ask for a newer Node than many systems have, and bring it.
+            let own = home.join("node_modules/.bin/node");
+            let node = if own.exists() { own.display().to_string() } else { "node".to_owned() };
             for (name, script) in [("graphile-worker", "graphile.mjs"), ("pg-boss", "pgboss.mjs")] {
-                peers.push(Peer { name, command: vec!["node".to_owned(), script.to_owned()], folder: home.clone() });
+                peers.push(Peer { name, command: vec![node.clone(), script.to_owned()], folder: home.clone() });
             }
         } else {
             println!("graphile-worker and pg-boss are left out: npm could not install them");
