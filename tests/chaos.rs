@@ -179,7 +179,9 @@ async fn whatever_is_killed_no_task_is_lost_and_none_is_sent_twice() {
     let nats = nats(|options| options.workers = users.clone()).await.unwrap();
     let programs = postgres::programs(&provision::default_cache(), &|_: &str| {}).await.unwrap();
     let database = postgres::Server::start(&programs, &scratch.path().join("data"), &scratch.path().join("postgres.log"), &secrets()).await.unwrap();
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    // Below the ports that the system gives to connections: one of those could take it while the service is down.
+    let free = |port: &u16| std::net::TcpListener::bind(("127.0.0.1", *port)).is_ok();
+    let port = (0..100).map(|_| u16::try_from(20_000 + dice.roll(12_000)).unwrap()).find(free).unwrap();
     let mut config: Config = config(nats.server.url(), database.url(), &scratch, Default::default());
     config.listen = format!("127.0.0.1:{port}");
     let file = scratch.path().join("signalbox.toml");
